@@ -4,6 +4,7 @@ from tandem.plan.online import OnlinePlan
 from tandem.planner.candidate import Candidate
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
+from tandem.planner.wave_parts import part_of
 from tandem.planner.waves import Home, Wave
 from tandem.spec.workload import RequestShape
 
@@ -20,11 +21,12 @@ def job_in_waves_s(
     shapes = lengths.shapes or (usual,) * lengths.requests
     wave, sweep_s = _wave(question, candidate, plan), predictor.sweep_times(candidate)
     most = 2 * (_GENERATIONS // 2) * plan.max_num_seqs
+    part, those = part_of(wave, shapes[:most])
     if len(shapes) <= most:
-        return wave.job_s(shapes, sweep_s)
-    first_s, all_s = (wave.job_s(shapes[:count], sweep_s) for count in (most // 2, most))
-    each_s = (all_s - first_s) / (most - most // 2)
-    return all_s + (len(shapes) - most) * each_s
+        return part.job_s(those, sweep_s)
+    # by when they begin: how long the last ones outlast the others is no part of a pace
+    job_s, half_s = part.job_and_half_s(those, sweep_s)
+    return job_s + (len(shapes) - most) * half_s / (most // 2)
 
 
 def _wave(question: Question, candidate: Candidate, plan: OnlinePlan) -> Wave:

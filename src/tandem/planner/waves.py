@@ -3,10 +3,12 @@
 They begin together, grow in step, and come near their ends together: memory runs out, the last are
 preempted and computed again, and those that follow are in step, too. A steady state knows nothing
 of it. Here requests are admitted, grow and are preempted as the scheduler has it, but up to a block
-of tokens at a time, and sweeps take as long as a few that were timed say.
+of tokens at a time, and sweeps take as long as a few that were timed say. A request may stand for
+several that are nearly alike.
 """
 
 import math
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +19,10 @@ SweepS = Callable[[float, float, float], float]
 """Seconds of a sweep with so many tokens in KV on the device and on the host that it attends to,
 and so many tokens of prompts.
 """
+
+
+_ROUNDING = 1e-6
+"""Of a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +48,26 @@ class Wave:
     Attributes:
         homes: the device and the host; requests go to the first that has room.
         places: requests that run at once. prompt_tokens: of a sweep, at most.
+        each: requests that one stands for; blocks, places and `prompt_tokens` are a part's, too.
     """
 
     homes: tuple[Home, Home]
     places: int
     block_size: int
-    prompt_tokens: int
+    prompt_tokens: float
+    each: float = 1.0
 
     def job_s(self, shapes: Sequence[RequestShape], sweep_s: SweepS) -> float:
         """Until the last of these requests has ended."""
         return _Job(self, shapes, sweep_s).run()
+
+    def job_and_half_s(
+        self, shapes: Sequence[RequestShape], sweep_s: SweepS
+    ) -> tuple[float, float]:
+        """Until the last has ended, and from when the first half has begun until all have."""
+        job = _Job(self, shapes, sweep_s)
+        job_s = job.run()
+        return job_s, job.begun_s[len(shapes) - 1] - job.begun_s[len(shapes) // 2 - 1]
 
 
 @dataclass(slots=True)
@@ -60,14 +76,27 @@ class _Row:
 
     Attributes:
         tokens: whose KV it has, or will have once its prompt has been read. end: tokens at its end.
-        begins: sweep before which it reads.
+        pace: sweeps for a token. begins: sweep before which it reads. blocks: that it holds.
+        gain: tokens of the next step.
     """
 
     number: int
     tokens: float
     end: int
     home: int
+    pace: float
     begins: float
+    blocks: int
+    gain: float = 0.0
+
+    def gained(self, sweep: float, sweeps: float) -> float:
+        """Tokens that it decodes in so many sweeps from this one on."""
+        decoding = sweep + sweeps - self.begins
+        if decoding <= 0:
+            return 0.0
+        gained = (sweeps if decoding > sweeps else decoding) / self.pace
+        left = self.end - self.tokens
+        return left if gained > left else gained
 
 
 class _Job:
@@ -78,22 +107,24 @@ class _Job:
             (-number, float(shape.prompt_tokens), shape.prompt_tokens + shape.generated_tokens - 1)
             for number, shape in enumerate(shapes)
         ][::-1]
-        self._rows: list[_Row] = []
+        self._rows: list[_Row] = []  # by number
+        self._there = [0, 0]
         self._free = [home.blocks for home in wave.homes]
-        # what no home holds lies in several: it fills the largest one
-        self._most_blocks = max(self._free)
+        # what no home holds lies in several: it fills the largest one that anybody may be in
+        self._most_blocks = max(home.blocks for home in wave.homes if home.most)
         self._sweep = self._read_until = 0.0
+        self._time_s = 0.0
+        self.begun_s: dict[int, float] = {}
+        """By number, when a request has begun for the first time."""
 
     def run(self) -> float:
-        time_s = 0.0
         while self._rows or self._waiting:
             self._admit()
             assert self._rows, "a request fits no home alone"
             sweeps = self._until_event()
             self._grow(sweeps)
-            time_s += self._seconds(sweeps)
-            self._advance(sweeps)
-        return time_s
+            self._time_s += self._advance(sweeps)
+        return self._time_s
 
     def _blocks(self, tokens: float) -> int:
         return min(max(1, math.ceil(tokens / self._wave.block_size)), self._most_blocks)
@@ -106,54 +137,62 @@ class _Job:
             if home is None:
                 return
             self._waiting.pop()
+            self.begun_s.setdefault(-number, self._time_s)
             self._free[home] -= need
-            reading = max(1.0, tokens / self._wave.prompt_tokens)
-            behind = max(self._sweep, self._read_until) + tokens / self._wave.prompt_tokens
-            self._read_until = behind
-            begins = max(behind, self._sweep + reading)
-            self._rows.append(_Row(-number, tokens, end, home, begins))
+            self._there[home] += 1
+            pace = self._wave.homes[home].sweeps_per_token
+            row = _Row(-number, tokens, end, home, pace, self._begins(tokens), need)
+            insort(self._rows, row, key=lambda row: row.number)
+
+    def _begins(self, tokens: float) -> float:
+        """Sweep before which a request reads so many, behind the others' prompts."""
+        reads = tokens / self._wave.prompt_tokens
+        self._read_until = max(self._sweep, self._read_until) + reads
+        # of those that it stands for the first begins when it has been read, and so do all
+        behind = self._read_until - reads * (1 - 1 / self._wave.each) / 2
+        return max(behind, self._sweep + max(1.0, reads / self._wave.each))
 
     def _home(self, need: int, longest: int) -> int | None:
         for number, home in enumerate(self._wave.homes):
-            there = sum(row.home == number for row in self._rows)
             kept = growth_reserve(len(self._rows), home.blocks) if home.reserves else 0
             holds = longest <= home.blocks and need + kept <= self._free[number]
-            if there < home.most and holds:
+            if self._there[number] < home.most and holds:
                 return number
         return None
 
     def _until_event(self) -> float:
         """Sweeps until a request ends or has read its prompt, or one may begin a block."""
-        pace = [home.sweeps_per_token for home in self._wave.homes]
+        now = self._sweep
         sweeps = min(
-            max(row.begins - self._sweep, 0.0) + (row.end - row.tokens) * pace[row.home]
-            for row in self._rows
+            [
+                (row.begins - now if row.begins > now else 0.0) + (row.end - row.tokens) * row.pace
+                for row in self._rows
+            ]
         )
-        if self._read_until > self._sweep:
-            sweeps = min(sweeps, math.ceil(self._read_until - self._sweep))
+        if self._read_until > now:
+            sweeps = min(sweeps, math.ceil(self._read_until - now))
         return max(1.0, min(sweeps, self._wave.block_size))
-
-    def _gained(self, row: _Row, sweeps: float) -> float:
-        """Tokens that a row decodes."""
-        decoding = min(sweeps, max(0.0, self._sweep + sweeps - row.begins))
-        return min(decoding / self._wave.homes[row.home].sweeps_per_token, row.end - row.tokens)
 
     def _grow(self, sweeps: float) -> None:
         """Give rows their next blocks, in order; what is short is taken from those behind."""
-        self._rows.sort(key=lambda row: row.number)
-        place = 0
+        place, held, block_size = 0, len(self._rows), self._wave.block_size
         while place < len(self._rows):
             row = self._rows[place]
-            after = row.tokens + self._gained(row, sweeps)
-            need = self._blocks(after) - self._blocks(row.tokens)
+            row.gain = row.gained(self._sweep, sweeps)
+            if row.tokens + row.gain <= row.blocks * block_size:
+                place += 1
+                continue
+            need = self._blocks(row.tokens + row.gain) - row.blocks
             while need > self._free[row.home] and self._preempted(row.home, place):
                 pass
             if need > self._free[row.home]:
                 self._preempt(place)
                 continue
             self._free[row.home] -= need
+            row.blocks += need
             place += 1
-        self._waiting.sort()
+        if len(self._rows) < held:
+            self._waiting.sort()
 
     def _preempted(self, home: int, behind: int) -> bool:
         """Take the memory of the last row there; False if there is none behind that place."""
@@ -165,26 +204,45 @@ class _Job:
 
     def _preempt(self, place: int) -> None:
         row = self._rows.pop(place)
-        self._free[row.home] += self._blocks(row.tokens)
+        self._leave(row)
         self._waiting.append((-row.number, row.tokens, row.end))
 
-    def _seconds(self, sweeps: float) -> float:
-        """Of so many sweeps, with the rows as they are half-way."""
-        tokens = [0.0, 0.0]
-        for row in self._rows:
-            gained = self._gained(row, sweeps)
-            share = min(1.0, max(0.0, (self._sweep + sweeps - row.begins) / sweeps))
-            tokens[row.home] += share * (row.tokens + gained / 2)
-        read = min(max(0.0, self._read_until - self._sweep), sweeps) / sweeps
-        return sweeps * self._sweep_s(tokens[0], tokens[1], read * self._wave.prompt_tokens)
+    def _leave(self, row: _Row) -> None:
+        self._free[row.home] += row.blocks
+        self._there[row.home] -= 1
 
-    def _advance(self, sweeps: float) -> None:
+    def _advance(self, sweeps: float) -> float:
+        """Seconds of so many sweeps, with the rows as they are half-way."""
         kept: list[_Row] = []
+        attended, now, then = [0.0, 0.0], self._sweep, self._sweep + sweeps
         for row in self._rows:
-            row.tokens += self._gained(row, sweeps)
-            if row.tokens < row.end or row.begins > self._sweep + sweeps:
+            if row.begins <= now:
+                attended[row.home] += row.tokens + row.gain / 2
+            elif row.begins < then:
+                share = (then - row.begins) / sweeps
+                attended[row.home] += share * (row.tokens + row.gain / 2)
+            row.tokens += row.gain
+            # sums may round to just below the end
+            if row.end - row.tokens > _ROUNDING or row.begins > then:
                 kept.append(row)
             else:
-                self._free[row.home] += self._blocks(row.tokens)
-        self._rows = kept
-        self._sweep += sweeps
+                self._leave(row)
+        read = min(max(0.0, self._read_until - self._sweep), sweeps) / sweeps
+        self._rows, self._sweep = kept, then
+        return sweeps * self._sweep_with_prompts_s(attended, read)
+
+    def _sweep_with_prompts_s(self, attended: list[float], read: float) -> float:
+        """Seconds of a sweep that reads such a part of the prompts that it may read."""
+        each = self._wave.each
+        device, host = (each * tokens for tokens in attended)
+        if not read:
+            return self._sweep_s(device, host, 0.0)
+        prompts = read * each * self._wave.prompt_tokens
+        # those that a request stands for come one by one where a sweep has room for more: each
+        # is in another sweep, and the first tokens of prompts cost the most
+        apart = min(each, 1 / read)
+        whole_s = self._sweep_s(device, host, prompts / apart)
+        if apart == 1:
+            return whole_s
+        without_s = self._sweep_s(device, host, 0.0)
+        return without_s + apart * (whole_s - without_s)

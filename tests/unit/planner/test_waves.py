@@ -1,10 +1,13 @@
 """Jobs whose requests begin together, in coarse steps."""
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.planner.sweep_times import SweepTimes
+from tandem.planner.wave_parts import part_of
 from tandem.planner.waves import Home, Wave
 from tandem.spec.workload import RequestShape
 
@@ -73,18 +76,55 @@ def test_what_no_pool_holds_to_its_end_ends_all_the_same() -> None:
     assert Wave(homes, 2, 10, 100).job_s(alike(3, 20, 41), a_second) > 100
 
 
+def test_a_pool_that_nobody_may_be_in_holds_no_request_to_its_end() -> None:
+    """Requests longer than their own pool, beside a larger one with no place."""
+    homes = Home(100, 0, reserves=True), Home(3, 2, reserves=False)
+    assert Wave(homes, 2, 10, 100).job_s(alike(3, 20, 41), a_second) > 100
+
+
+def test_sums_that_round_below_the_end_take_no_sweep_more() -> None:
+    homes = NOWHERE, Home(100, 1, reserves=False, sweeps_per_token=17.0)
+    assert Wave(homes, 1, 16, 100).job_s(alike(1, 1, 97), a_second) == pytest.approx(1633)
+
+
+@pytest.mark.parametrize("blocks", [20000, 4000, 2000])
+@pytest.mark.parametrize("generated", [(290, 310), (50, 600)])
+def test_a_part_takes_as_long_as_the_whole(blocks: int, generated: tuple[int, int]) -> None:
+    """With room for all, and with less, of which some are computed again."""
+
+    def seconds(device_tokens: float, host_tokens: float, prompt_tokens: float) -> float:
+        return 1 + 1e-4 * device_tokens + 0.1 * (prompt_tokens > 0) + 0.01 * prompt_tokens
+
+    draw = random.Random(0)
+    shapes = [RequestShape(100, draw.randint(*generated)) for _ in range(1500)]
+    whole = Wave((Home(blocks, 240, reserves=True), NOWHERE), 240, 16, 512)
+    part, those = part_of(whole, shapes)
+    assert len(those) < 1200
+    assert part.job_s(those, seconds) == pytest.approx(whole.job_s(shapes, seconds), rel=0.04)
+
+
+def test_a_few_requests_are_lived_through_one_by_one() -> None:
+    whole, shapes = on_device(200, 40), alike(100, 10, 31)
+    assert part_of(whole, shapes) == (whole, shapes)
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     shapes=st.lists(st.builds(RequestShape, st.integers(1, 200), st.integers(1, 90)), min_size=1),
     pools=st.tuples(st.integers(0, 60), st.integers(1, 60)),
     places=st.integers(1, 12),
     per_token=st.sampled_from((1.0, 4.0, 17.0)),
+    on_device=st.booleans(),
 )
 def test_any_job_ends_and_is_no_shorter_than_its_tokens_take(
-    shapes: list[RequestShape], pools: tuple[int, int], places: int, per_token: float
+    shapes: list[RequestShape],
+    pools: tuple[int, int],
+    places: int,
+    per_token: float,
+    on_device: bool,
 ) -> None:
     device, host = pools
-    homes = Home(device, places, reserves=True), Home(host, places, False, per_token)
+    homes = Home(device, places * on_device, True), Home(host, places, False, per_token)
     found = Wave(homes, places, 16, 64).job_s(shapes, a_second)
     decoded = [shape.generated_tokens - 1 for shape in shapes]
     assert found >= max(decoded) - 1e-6
