@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.test_block_adapting import mistold, planned
+from tests.integration.test_block_adapting import mistold
 
 from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
-from tandem.bench.offline.plans import ask
+from tandem.bench.offline.plans import ask, plan_jobs
 from tandem.bench.online.cell import Load
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
@@ -16,6 +16,7 @@ from tandem.engine.building.paced_blocks import build_paced_blocks
 from tandem.engine.building.paced_machine import PacedOptions
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
+from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Question
@@ -39,6 +40,13 @@ def cell() -> OfflineCell:
 @pytest.fixture(scope="module")
 def asked(cell: OfflineCell) -> Question:
     return ask(replace(cell, requests=PLANNED_FOR))
+
+
+def planned(question: Question) -> OfflinePlan:
+    plan = plan_jobs(question, ["auto"]).jobs[0].plan
+    assert plan is not None
+    assert plan.terms is not None
+    return plan
 
 
 class Job:
