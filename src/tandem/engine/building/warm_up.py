@@ -76,9 +76,10 @@ def run_largest_steps(
 ) -> int:
     """Reach the largest shapes on an idle executor, which is idle again afterwards.
 
-    First all sequences come at once, their prompts as many tokens as a step may compute. Then a few
-    prompts of as many tokens arrive while all other sequences decode (on the host, as a cohort, if
-    the strategy has cohorts). Fewer blocks than `warm_up_blocks` make the steps smaller.
+    First all sequences come at once, of which a step begins as many as it may sample, with prompts
+    of as many tokens as it may compute. Then a few such prompts arrive while all other sequences
+    decode (on the host, as a cohort, if the strategy has cohorts). Fewer blocks than
+    `warm_up_blocks` make the steps smaller.
 
     Args:
         limits: of the engine; `auto` placement becomes `split`, so that both tiers take part.
