@@ -43,6 +43,8 @@ class Lengths:
         prompt_tokens, generated_tokens: means.
         context_tokens: tokens before the one that is decoded, a mean over all decoded tokens.
         context_deviation: likewise their standard deviation.
+        prompt_unevenness: mean square of prompts' lengths over the square of their mean, 1 if all
+            are equally long: the tokens of long prompts are many, and see many.
         longest_tokens: of the longest request, prompt and output together.
         shapes: the requests themselves, if they are known.
     """
@@ -54,6 +56,7 @@ class Lengths:
     longest_tokens: int
     duration_s: float
     context_deviation: float = 0.0
+    prompt_unevenness: float = 1.0
     shapes: tuple[RequestShape, ...] = field(default=(), compare=False, repr=False)
 
     @staticmethod
@@ -65,12 +68,15 @@ class Lengths:
             shape.generated_tokens * (shape.prompt_tokens + shape.generated_tokens / 2)
             for shape in shapes
         )
+        prompt = sum(shape.prompt_tokens for shape in shapes) / len(shapes)
+        square = sum(shape.prompt_tokens**2 for shape in shapes) / len(shapes)
         return Lengths(
             requests=len(shapes),
-            prompt_tokens=sum(shape.prompt_tokens for shape in shapes) / len(shapes),
+            prompt_tokens=prompt,
             generated_tokens=generated / len(shapes),
             context_tokens=weighted / generated,
             context_deviation=_context_deviation(shapes, weighted / generated),
+            prompt_unevenness=square / prompt**2,
             longest_tokens=max(shape.prompt_tokens + shape.generated_tokens for shape in shapes),
             duration_s=workload.duration_s,
             shapes=shapes,
@@ -78,13 +84,19 @@ class Lengths:
 
     def to_object(self) -> dict[str, float]:
         """The means by name, for JSON."""
-        names = [f.name for f in fields(self) if f.name not in ("context_deviation", "shapes")]
+        left_out = "context_deviation", "prompt_unevenness", "shapes"
+        names = [f.name for f in fields(self) if f.name not in left_out]
         return {name: getattr(self, name) for name in names}
 
     @property
     def total_tokens(self) -> float:
         """Of a mean request when it ends."""
         return self.prompt_tokens + self.generated_tokens
+
+    @property
+    def prompt_seen_tokens(self) -> float:
+        """Of a prompt whose middle token sees as many as the mean token of all prompts does."""
+        return self.prompt_tokens * self.prompt_unevenness
 
     @property
     def later_tokens(self) -> float:

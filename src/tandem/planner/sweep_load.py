@@ -63,8 +63,9 @@ def decode_load(
     """All rows decode one token; `chunk` tokens of prompts in one tier beside them."""
     device_chunk, host_tokens = (0, chunk) if host_chunk else (chunk, 0)
     context = lengths.context_tokens
-    # half of a prompt lies before its mean token; a chunk may be less than one, or several
-    offset = (lengths.prompt_tokens - chunk) / 2 if chunk else 0.0
+    # half of a prompt lies before its mean token; a chunk may be less than one, or several;
+    # most tokens are those of long prompts
+    offset = (lengths.prompt_seen_tokens - chunk) / 2 if chunk else 0.0
     rides = candidate.host_rows if candidate.strategy == "ride-along" else 0
     if candidate.device_share:
         share = candidate.device_share

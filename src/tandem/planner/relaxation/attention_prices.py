@@ -77,7 +77,7 @@ def attention_prices(question: Question, page: KVPageSpec, window: int) -> Atten
     attend = default_stages(operations).attend.of(operations)
     pair_flops = sum(op.flops_per_pair for op in attend)
     seen = _seen(lengths.context_tokens + 1, window)
-    middle = _seen((lengths.prompt_tokens + 1) / 2, window)
+    middle = _seen((lengths.prompt_seen_tokens + 1) / 2, window)
     token_bytes = page.bytes_per_block_layer / page.block_size
     flops = Line(-_ROUNDED * pair_flops, pair_flops * seen, pair_flops * middle)
     queries = model.q_size * _FP32_BYTES
