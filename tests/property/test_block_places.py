@@ -1,5 +1,6 @@
 """Whatever sequences come to a block and whenever they end: all are served, none ever leaves."""
 
+import math
 from contextlib import suppress
 
 import numpy as np
@@ -20,6 +21,7 @@ from tandem.spec.tier import Tier
 
 STREAMED: tuple[Home, ...] = ("streamed",) * 4
 RESIDENT: tuple[Home, ...] = ("resident",) * 4
+LENT: tuple[Home, ...] = ("host",) * 4
 
 
 def has_home_of_all(program: StepProgram) -> bool:
@@ -41,7 +43,7 @@ def has_home_of_all(program: StepProgram) -> bool:
     batches=st.integers(1, 3),
     row_blocks=st.integers(3, 6),
     made=st.integers(0, 2),
-    streams=st.booleans(),
+    homes=st.sampled_from((STREAMED, RESIDENT, LENT)),
     asked=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 50)), min_size=1, max_size=30),
     data=st.data(),
 )
@@ -50,19 +52,20 @@ def test_all_sequences_run_to_their_end_in_the_blocks_that_there_are(
     batches: int,
     row_blocks: int,
     made: int,
-    streams: bool,
+    homes: tuple[Home, ...],
     asked: list[tuple[int, int]],
     data: st.DataObject,
 ) -> None:
     plan = small_plan(
-        STREAMED if streams else RESIDENT,
+        homes,
         batches=batches,
         resident_rows=rows[0],
         streamed_rows=rows[1],
         cpu_rows=rows[2],
-        recomputed_tokens=16 * made if rows[1] else 0,
+        recomputed_tokens=16 * made if rows[1] and homes != LENT else 0,
         row_blocks=row_blocks,
         max_model_len=90,
+        cpu_layers=(2, 3) if homes == LENT else (),
     )
     config = SchedulerConfig(4, plan.max_model_len, plan.block_size)
     scheduler = BlockScheduler(plan, config, vocab_size=50, eos_ids=(2,))
@@ -84,6 +87,11 @@ def test_all_sequences_run_to_their_end_in_the_blocks_that_there_are(
             scheduler.check()
         program = scheduler.schedule()[-1]
         assert has_home_of_all(program)
+        if plan.shape.batches_part and not scheduler.waiting and program.template.name != PROMPTS:
+            sizes = [len(slot.binding.rows) for slot in program.lanes]
+            taken = [size for size in sizes if size]
+            assert len(taken) == math.ceil(sum(taken) / plan.batch_rows)
+            assert max(taken) <= math.ceil(sum(taken) / len(taken))
         for lane, slot in enumerate(program.lanes):
             count = len(slot.binding.rows)
             if count:

@@ -16,7 +16,7 @@ from tests.support.blocks import ExecutorKind, block_engine_with_scheduler, load
 
 from tandem.kernels import native
 from tandem.plan.offline import OfflinePlan
-from tandem.plan.weights import LENT, Home, as_runs, streamed_layers
+from tandem.plan.weights import LENT, STREAM_SLOTS, Home, as_runs, streamed_layers
 from tandem.spec.errors import ConfigError, ContextLengthError
 from tandem.spec.request import EngineRequest, FinishReason
 from tandem.spec.sampling import SamplingParams
@@ -121,6 +121,34 @@ def test_tokens_are_those_of_transformers_whatever_the_plan(
         rows = st.integers(0, plan.host_rows)
         shares = data.draw(st.dictionaries(st.integers(1, 20), rows, max_size=6))
     check(checkpoints, case, plan, asked, kind, seed, shares)
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data())
+def test_batches_part_and_are_gathered_without_changing_tokens(
+    checkpoints: Checkpoints, data: st.DataObject
+) -> None:
+    """Where the CPU computes layers and nothing comes."""
+    case = data.draw(st.sampled_from(BLOCK_MODELS))
+    layers = case.config().num_hidden_layers
+    home = data.draw(st.sampled_from(LENT))
+    behind = data.draw(st.lists(st.sampled_from((home, "resident")), min_size=layers - 1))
+    homes: tuple[Home, ...] = (home, *behind[: layers - 1])
+    away = tuple(layer for layer, each in enumerate(homes) if each == home)
+    computed = away if len(away) <= STREAM_SLOTS else away[STREAM_SLOTS:]
+    computed = {"cpu_layers" if home == "host" else "cpu_mlps": computed}
+    plan = small_plan(
+        homes,
+        batches=data.draw(st.integers(2, 3)),
+        resident_rows=data.draw(st.integers(1, 3)),
+        row_blocks=5,
+        max_model_len=80,
+        **computed,
+    )
+    assert plan.shape.batches_part
+    asked = data.draw(st.lists(ASKED, min_size=3, max_size=9))
+    kind, seed = data.draw(st.sampled_from(KINDS)), data.draw(st.integers(0, 9))
+    check(checkpoints, case, plan, asked, kind, seed, {})
 
 
 def check(

@@ -6,6 +6,8 @@ the accelerator next. Attention stays where keys and values lie: queries, keys a
 layer go up where the accelerator attends to any sequence of the batch, and its result comes down.
 """
 
+from collections.abc import Iterator
+
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.program import BufferRef, OpKind, Part, Queue, SignalRef
 from tandem.plan.template_builder import (
@@ -33,6 +35,17 @@ class BlockCpuLayers:
     def has(self, layer: int) -> bool:
         """Whether the CPU computes a whole layer."""
         return layer in self._whole
+
+    def runs(self) -> Iterator[tuple[int, ...]]:
+        """All layers in order, up to each that the CPU has a part in; the last may lack one."""
+        run: list[int] = []
+        for layer in range(self._shape.num_layers):
+            run.append(layer)
+            if layer in self._ends:
+                yield tuple(run)
+                run = []
+        if run:
+            yield tuple(run)
 
     def before_attention(self, layer: int, batch: int) -> tuple[SignalRef, ...]:
         """Queries, keys and values, for whoever attends. Those of the layer before are free: the

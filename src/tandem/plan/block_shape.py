@@ -88,6 +88,15 @@ class BlockShape:
         return self.layers_overlap and self.cpu and self.batches > 1
 
     @property
+    def batches_part(self) -> bool:
+        """Whether one batch may be layers ahead of another: the CPU computes some, and neither
+        weights nor keys and values come, whose slots go round by layers.
+        """
+        on_cpu = bool(self.layers_on_cpu or self.mlps_on_cpu)
+        comes = self.streamed or self.in_passes.reloads
+        return on_cpu and self.batches > 1 and not (comes or self.cpu)
+
+    @property
     def keys_first(self) -> bool:
         """Whether prefixes are made anew before all else in a layer, so that keys' and values' maps
         come first. Where the CPU attends, it waits for queries.

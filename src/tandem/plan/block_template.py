@@ -7,7 +7,10 @@ overlap, a batch goes on and up to its attention in the next layer before the on
 so that the CPU has work while a layer ends and the next one begins; a layer's weights then leave
 their slot later, for what comes there is wanted no later, unless they come in parts. Where they do
 and the CPU does not attend, a batch's prefixes are recomputed before all else in a layer, when
-keys' and values' maps have come. Some layers, or MLPs, are the CPU's (`block_cpu_layers.py`).
+keys' and values' maps have come. Some layers, or MLPs, are the CPU's (`block_cpu_layers.py`). If
+then nothing comes over the link for which batches would have to be in a layer together, each goes
+through the accelerator's layers and the CPU's next one before another does: the CPU waits for one
+batch only, and works on it while the accelerator has the next one.
 """
 
 from collections.abc import Mapping
@@ -74,21 +77,40 @@ class _PassBuilder:
         shape = self._shape
         if shape.interleaves:
             self._between_layers()
+        elif shape.batches_part:
+            self._up_to_the_cpu()
         else:
             self._layer_by_layer()
         return self._b.build("block", shape.lanes)
 
     def _layer_by_layer(self) -> None:
+        for layer in range(self._shape.num_layers):
+            self._through(layer)
+
+    def _through(self, layer: int) -> None:
         shape = self._shape
-        for layer in range(shape.num_layers):
-            turns = shape.cpu or self._cpu_layers.has(layer)
-            for batch in range(shape.batches):
-                self._to_attention(layer, batch)
-                if not turns:
-                    self._onwards(layer, batch)
-            for batch in range(shape.batches) if turns else ():
+        turns = shape.cpu or self._cpu_layers.has(layer)
+        for batch in range(shape.batches):
+            self._to_attention(layer, batch)
+            if not turns:
                 self._onwards(layer, batch)
-            self._weights.used(layer, Part.POST)
+        for batch in range(shape.batches) if turns else ():
+            self._onwards(layer, batch)
+        self._weights.used(layer, Part.POST)
+
+    def _up_to_the_cpu(self) -> None:
+        """A batch goes through the accelerator's layers and the CPU's next one, then another."""
+        for layers in self._cpu_layers.runs():
+            if len(layers) == 1:
+                self._through(layers[0])
+                continue
+            for batch in range(self._shape.batches):
+                for layer in layers:
+                    self._to_attention(layer, batch)
+                    self._leave(layer, batch)
+            # whose logits wait for the CPU, which others' way through the run is to reach before
+            for batch in range(self._shape.batches):
+                self._end(layers[-1], batch)
 
     def _between_layers(self) -> None:
         shape = self._shape
@@ -215,16 +237,22 @@ class _PassBuilder:
     # --- after attention --------------------------------------------------------------------------
 
     def _onwards(self, layer: int, batch: int) -> None:
-        shape = self._shape
+        self._leave(layer, batch)
+        self._end(layer, batch)
+
+    def _leave(self, layer: int, batch: int) -> None:
         if self._cpu_layers.has(layer):
             self._load_delayed(layer, batch)
             self._cpu_layers.after_attention(layer, batch, self._used.get(batch))
         else:
             self._merge(layer, batch)
             self._finish(layer, batch)
-        if layer == shape.num_layers - 1:
+
+    def _end(self, layer: int, batch: int) -> None:
+        """Of a pass, if the layer is the last."""
+        if layer == self._shape.num_layers - 1:
             self._cpu_layers.bring_back(layer, batch)
-            sample_batch(self._b, shape, batch, BufferRef(STATE, batch))
+            sample_batch(self._b, self._shape, batch, BufferRef(STATE, batch))
 
     def _merge(self, layer: int, batch: int) -> None:
         shape = self._shape

@@ -305,6 +305,37 @@ def test_where_layers_overlap_the_cpu_has_other_batches_between_two_layers() -> 
     assert block_template(alone) == block_template(replace(alone, layers_overlap=False))
 
 
+@pytest.mark.parametrize("mlps", [False, True])
+def test_the_cpu_has_a_batch_before_others_begin_where_nothing_comes(mlps: bool) -> None:
+    """What it has first waits for one batch's way through the layers before, not for all."""
+    apart = (0, 1, 3, 5) if mlps else ()
+    computed = {"mlps_on_cpu" if mlps else "layers_on_cpu": (3, 5)}
+    weights = StreamedLayers((0, 1, 3, 5), (), apart)
+    shape = BlockShape(6, 3, weights, resident=True, **computed)
+    assert shape.batches_part
+    ops = block_template(shape).ops
+    places = {(op.queue, op.kind, op.part, op.layer, op.lanes): i for i, op in enumerate(ops)}
+
+    def place(queue: Queue, part: Part, layer: int, batch: int) -> int:
+        return places[queue, OpKind.STAGE, part, layer, (batch,)]
+
+    theirs = Part.MLP if mlps else Part.POST
+    for layer, begins in ((3, 0), (5, 4)):
+        for batch in range(2):
+            ends = place(Queue.CPU, theirs, layer, batch)
+            assert place(ACCEL, Part.POST, layer - 1, batch) < ends
+            assert ends < place(ACCEL, Part.PRE, begins, batch + 1)
+    # whose weights and whose KV go round are in one layer together
+    for other in (
+        replace(shape, streamed=True),
+        replace(shape, cpu=True),
+        replace(shape, **dict.fromkeys(computed, (5,))),
+    ):
+        assert not other.batches_part
+        first = [op for op in block_template(other).ops if op.part in (Part.PRE, Part.POST)]
+        assert first[1].lanes == (1,) or first[2].lanes == (1,)
+
+
 def test_weights_in_parts_have_a_layer_s_time_to_come_where_layers_overlap() -> None:
     """What a part takes the place of has been used a layer of all batches before it is wanted."""
     template = block_template(replace(OVERLAPPING, weights_in_parts=True))

@@ -68,6 +68,24 @@ def test_no_pass_is_shorter_than_its_bound(lent: int, batches: int, rows: dict[s
     assert time.prefill.h2d_s >= 8 * LAYER_BYTES / link  # prompts are the accelerator's
 
 
+@pytest.mark.parametrize("mlps", [False, True])
+def test_the_cpu_begins_with_the_first_batch_behind_what_stays(mlps: bool) -> None:
+    """So that it works for all of a pass but the first batch's way through two layers."""
+    search = OfflineSearch(asked())
+    one, two = (lending(4, each, streamed=6, mlps=mlps) for each in (1, 2))
+
+    def computed(candidate: BlockCandidate) -> tuple[int, ...]:
+        return candidate.cpu_mlps(8) if mlps else candidate.cpu_layers(8)
+
+    assert computed(one) == (3, 5, 6, 7)
+    assert computed(two) == (2, 3, 5, 7)
+    assert len(two.placement(8)) == 5  # two that stay, two of the CPU's, and so on
+    passed, alone = search.times.time(two).decode, search.times.time(one).decode
+    assert passed.accelerator_s > 1.9 * alone.accelerator_s
+    assert passed.period_s - passed.cpu_s < 0.65 * (alone.period_s - alone.cpu_s)
+    assert computed(lending(3, 2, streamed=6, mlps=mlps)) == (3, 6, 7)  # others come: spread
+
+
 def test_the_plan_has_room_for_what_the_cpu_computes_with() -> None:
     question = asked()
     search = OfflineSearch(question)

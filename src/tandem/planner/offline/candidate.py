@@ -4,8 +4,15 @@ from dataclasses import dataclass, replace
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.offline import QuantizedLayers
-from tandem.plan.sweep_layers import SweepLayers
-from tandem.plan.weights import StreamedLayers, WeightPlacement, streamed_layers
+from tandem.plan.sweep_layers import SweepLayers, spread_among
+from tandem.plan.weights import (
+    STREAM_SLOTS,
+    Home,
+    StreamedLayers,
+    WeightPlacement,
+    as_runs,
+    streamed_layers,
+)
 from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.kv_type import CodeType
 
@@ -60,9 +67,22 @@ class BlockCandidate:
             self, resident_rows=resident, streamed_rows=streamed, cpu_rows=cpu, recomputed_tokens=0
         )
 
+    @property
+    def stays(self) -> bool:
+        """Whether the CPU computes all that is streamed but what stays in the slots."""
+        return self.lent > 0 and self.lent == self.streamed - STREAM_SLOTS and not self.on_disk
+
     def placement(self, num_layers: int) -> tuple[WeightPlacement, ...]:
-        """Homes of all layers, spread evenly."""
-        return self._elsewhere.placement(num_layers)
+        """Homes of all layers, spread evenly. Where the CPU has all but what stays in the slots,
+        and several batches, what stays comes first and the CPU's begin behind it: nothing hides
+        the first batch's way there.
+        """
+        if not self.stays or self.batches == 1:
+            return self._elsewhere.placement(num_layers)
+        behind = range(STREAM_SLOTS + 1, num_layers)
+        resident = spread_among(behind, num_layers - self.streamed)
+        away: Home = "host-mlp" if self.mlps else "host"
+        return as_runs("resident" if n in resident else away for n in range(num_layers))
 
     def cpu_mlps(self, num_layers: int) -> tuple[int, ...]:
         """Layers whose MLPs the CPU computes in passes, ascending."""

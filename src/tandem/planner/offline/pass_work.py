@@ -72,7 +72,7 @@ class PassWork:
 
     def __init__(self, model: ModelSpec) -> None:
         self._num_layers, self._windows = model.num_layers, model.layer_windows
-        self._weights: dict[tuple[int, int, bool], StreamedLayers] = {}
+        self._weights: dict[tuple[int, int, bool, bool], StreamedLayers] = {}
         self._layers: dict[tuple[object, ...], _Layers] = {}
         self._terms: dict[tuple[object, ...], tuple[PassTerm, ...]] = {}
 
@@ -89,7 +89,8 @@ class PassWork:
     def _of(self, c: BlockCandidate, *, prompts: bool) -> tuple[PassTerm, ...]:
         """Prices tell layers that come from others only where their types differ."""
         lent = 0 if prompts else c.lent
-        layers = c.streamed, c.on_disk, c.mlps, lent, c.quantized == "streamed", prompts
+        lie = c.streamed, c.on_disk, c.mlps, c.stays and c.batches > 1
+        layers = *lie, lent, c.quantized == "streamed", prompts
         kv = c.resident_rows > 0, c.streamed_rows > 0, c.cpu_rows > 0, c.recomputed_tokens > 0
         key = (layers, kv, c.batches)
         if key not in self._terms:
@@ -130,7 +131,8 @@ class PassWork:
         )
 
     def _shape(self, candidate: BlockCandidate) -> BlockShape:
-        key = candidate.streamed, candidate.on_disk, candidate.mlps
+        c = candidate
+        key = c.streamed, c.on_disk, c.mlps, c.stays and c.batches > 1
         weights = self._weights.get(key)
         if weights is None:
             weights = candidate.shape(self._num_layers).weights

@@ -50,6 +50,8 @@ class BlockScheduler:
     has sequences, since another program over prompts takes at least the time of a pass.
 
     Streamed sequences and those that the CPU attends to are shared out anew as a plan's terms say.
+    Where the CPU computes layers and nothing keeps a sequence in its batch, those that are left at
+    the end, when nobody waits, are gathered in few batches: weights are read once for each.
 
     Args:
         eos_ids: tokens that end a sequence unless it ignores them.
@@ -85,6 +87,7 @@ class BlockScheduler:
         self._compiler = BlockCompiler(plan.shape, self.places.rows, self._by_row.__getitem__)
         self._arrivals: Iterator[int] = itertools.count()
         self._streams = bool(streamed_layers(plan.weights).layers)
+        self._gathers = plan.shape.batches_part
         self._idle_tokens = 0
         self._slots_void = True
         self._adaptation: BlockAdaptation | None = None
@@ -210,6 +213,8 @@ class BlockScheduler:
             return []
         self._idle_tokens += room
         self._adapt()
+        if self._gathers and not self.waiting:
+            self.places.gather()
         self.places.begin_pass()
         lanes = [self._lanes.tokens(batch) for batch in range(self._plan.batches)]
         fills, self._slots_void = self._slots_void, False

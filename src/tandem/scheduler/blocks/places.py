@@ -196,6 +196,20 @@ class BlockPlaces:
         self._free[batch, home].append(int(self.index[row]))
         self.rows.free(row)
 
+    def gather(self) -> None:
+        """Between two passes, where all KV is on the accelerator: share sequences out evenly among
+        as few batches as have places for all.
+        """
+        sizes = [len(self.members(batch)) for batch in range(self._plan.batches)]
+        kept = max(1, -(-sum(sizes) // self._plan.batch_rows))
+        even = -(-sum(sizes) // kept)
+        for batch in range(self._plan.batches):
+            for row in self.members(batch)[even if batch < kept else 0 :].tolist():
+                smallest = min(range(kept), key=sizes.__getitem__)
+                self._move(row, smallest)
+                sizes[batch] -= 1
+                sizes[smallest] += 1
+
     def begin_pass(self) -> None:
         """A token of every sequence: those whose last block is full get another one."""
         for each in (*self._growth.values(), *self._slot_growth):
@@ -232,6 +246,12 @@ class BlockPlaces:
             assert pool.counts().held == growth.held, f"{pool.counts()}, {growth.held} foreseen"
         free = sum(len(places) for places in self._free.values())
         assert free == self.rows.num_free, f"{free} places, {self.rows.num_free} rows"
+
+    def _move(self, row: int, batch: int) -> None:
+        """To a free place of another batch, its KV on the accelerator as before."""
+        home = KVHome.RESIDENT
+        self._free[int(self.batch[row]), home].append(int(self.index[row]))
+        self.batch[row], self.index[row] = batch, self._free[batch, home].pop()
 
     def _extend(self, row: int, blocks: int) -> None:
         """So many blocks more, of its memory and of its batch's slot."""
