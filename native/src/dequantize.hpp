@@ -1,4 +1,4 @@
-// Weights of any type to float32, as a job for the pool.
+// Weights of any type to float32, as a job for the pool: of which no step has need, but probes do.
 #pragma once
 
 #include "isa.hpp"

@@ -139,7 +139,11 @@ def submit_linear(
 
 
 def dequantize(pool: NativePool, weight: NativeLinear) -> Tensor:
-    """The weight's values: float32 [outputs, inputs], new memory."""
+    """The weight's values: float32 [outputs, inputs], new memory.
+
+    No step needs it, since linear maps convert weights on the way. Probes do, to time how fast
+    codes are read and unpacked where no product takes its share.
+    """
     out = torch.empty(weight.outputs, weight.inputs)
     _native.dequantize(pool.handle, weight.handle, out, pool.isa).run()
     return out
