@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tandem.bench.papers.artifact import PREDICTOR
 from tandem.bench.papers.cells import PaperCell
 from tandem.bench.papers.planned import CEILING, PLANNER
 from tandem.bench.picture import save_picture
@@ -13,11 +14,17 @@ if TYPE_CHECKING:
 
 _AUTO = f"{PLANNER}, auto"
 _OWN = "planner, the paper's policy"
-_COLOURS = {"published": "black", _OWN: "tab:blue", _AUTO: "tab:green", CEILING: "tab:red"}
+_COLOURS = {
+    "published": "black",
+    PREDICTOR: "tab:orange",
+    _OWN: "tab:blue",
+    _AUTO: "tab:green",
+    CEILING: "tab:red",
+}
 
 
 def plot_gains(cells: Sequence[PaperCell], folder: Path) -> list[Path]:
-    """Draw `PAPER-gains.png` into `folder` for each paper that the planner was asked about."""
+    """Draw `PAPER-gains.png` into `folder` for each paper whose gains are predicted."""
     from matplotlib.figure import Figure
 
     files: list[Path] = []
@@ -34,7 +41,7 @@ def plot_gains(cells: Sequence[PaperCell], folder: Path) -> list[Path]:
 
 def _series(cell: PaperCell) -> str | None:
     """What a predictor is drawn as; None: it is not."""
-    if cell.predictor in (_AUTO, CEILING):
+    if cell.predictor in (PREDICTOR, _AUTO, CEILING):
         return cell.predictor
     return _OWN if cell.predictor == f"{PLANNER}, {cell.paper}" else None
 

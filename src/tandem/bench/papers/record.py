@@ -9,11 +9,13 @@ from rich.table import Table
 
 from tandem.bench.papers.apex import apex_cells
 from tandem.bench.papers.apex_planned import planned_apex_cells
+from tandem.bench.papers.apex_published import published_apex_cells
 from tandem.bench.papers.cells import PaperCell, Role, median_error
 from tandem.bench.papers.kvpr import kvpr_cells
 from tandem.bench.papers.lm_offload import lm_offload_cells
 from tandem.bench.papers.neo import neo_cells
 from tandem.bench.papers.neo_planned import planned_neo_cells
+from tandem.bench.papers.neo_published import published_neo_cells
 from tandem.bench.papers.park_egger import park_egger_cells
 from tandem.spec.errors import ConfigError
 
@@ -25,10 +27,12 @@ CELLS: Mapping[str, tuple[Callable[[], Iterable[PaperCell]], ...]] = {
     "park-egger": (park_egger_cells,),
     "kvpr": (kvpr_cells,),
     "lm-offload": (lm_offload_cells,),
-    "neo": (neo_cells, planned_neo_cells),
-    "apex": (apex_cells, planned_apex_cells),
+    "neo": (neo_cells, published_neo_cells, planned_neo_cells),
+    "apex": (apex_cells, published_apex_cells, planned_apex_cells),
 }
-"""By paper: its cost model, and what the planner says, which takes some seconds for each figure."""
+"""By paper: its cost model; its own policy in virtual time; and what the planner says. The latter
+two take some seconds for each figure.
+"""
 
 
 def cells_of(papers: Sequence[str], report: Callable[[str], None]) -> list[PaperCell]:

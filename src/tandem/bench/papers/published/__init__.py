@@ -1,0 +1,1 @@
+"""The papers' schedulers as their authors published them, in virtual time by this cost model."""
