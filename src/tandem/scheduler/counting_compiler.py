@@ -6,9 +6,10 @@ as `count_work` would count it from the arrays that are not made.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
@@ -41,9 +42,37 @@ class CountedProgram(StepProgram):
     num_sampled: int = 0
 
 
+class _TierTokens(NamedTuple):
+    """What a sweep computes of the rows that lie in one tier.
+
+    Attributes:
+        seen: int32 [rows that decode]; tokens that each sees, its own included.
+        chunks: of prompts, each from a token to another (exclusive).
+    """
+
+    seen: IntArray
+    chunks: list[tuple[int, int]]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens."""
+        return len(self.seen) + sum(end - begin for begin, end in self.chunks)
+
+    def attention(self, window: int) -> AttentionWork:
+        """Over the rows' keys, in a layer of that window."""
+        tokens = self.num_tokens
+        if not tokens:
+            return _NO_ATTENTION
+        keys = pairs = int((np.minimum(self.seen, window) if window else self.seen).sum())
+        for begin, end in self.chunks:
+            keys += end - (max(0, begin - window + 1) if window else 0)
+            pairs += _pairs(end, window) - _pairs(begin, window)
+        return AttentionWork(tokens, pairs, keys)
+
+
 class CountingCompiler(StepCompiler):
-    """Counts sweeps without cohorts over rows that lie on the device; compiles all others, and all
-    once some row's sampling needs its whole history.
+    """Counts sweeps without cohorts over rows that each lie in one tier; compiles all others, and
+    all once some row's sampling needs its whole history.
 
     Args:
         windows: of each layer of the model.
@@ -60,7 +89,7 @@ class CountingCompiler(StepCompiler):
     ) -> None:
         super().__init__(config, rows, flight, sequence_of)
         self._windows, self._different = windows, tuple(set(windows))
-        self._templates: dict[tuple[int, bool], ProgramTemplate] = {}
+        self._templates: dict[tuple[int, bool, bool, bool], ProgramTemplate] = {}
 
     def sweep(
         self,
@@ -77,7 +106,8 @@ class CountingCompiler(StepCompiler):
         rows = decode
         if chunks:
             rows = np.concatenate([decode, np.array([row for row, _ in chunks], dtype=np.int64)])
-        if starts or joins or r.had_late or r.num_host_blocks[rows].any():
+        on_host = None if starts or joins or r.had_late else self._on_host(rows)
+        if on_host is None:
             return super().sweep(decode, chunks, starts, joins, passes, ahead=ahead)
         before = r.submitted[rows]
         after = before + 1
@@ -85,8 +115,17 @@ class CountingCompiler(StepCompiler):
             after[len(decode) :] = before[len(decode) :] + [tokens for _, tokens in chunks]
         # no token of theirs is left to compute after this step: they sample the next
         reaches = after == r.known[rows] + r.pending[rows]
-        work = self._work(before[: len(decode)], before, after, int(np.count_nonzero(reaches)))
+        by_tier = _by_tier(len(decode), before, after, on_host)
+        work = self._work(by_tier, int(np.count_nonzero(reaches)))
         return self._submit(RowSet(r, rows), after, rows[reaches], work), []
+
+    def _on_host(self, rows: LongArray) -> NDArray[np.bool_] | None:
+        """Which rows lie on the host; None: some have blocks in both tiers."""
+        r = self._rows
+        hosted = r.num_host_blocks[rows]
+        on_host = hosted > 0
+        whole = not on_host.any() or (hosted == r.num_blocks[rows])[on_host].all()
+        return on_host if whole else None
 
     def _submit(
         self, rows: RowSet, after: IntArray, sampled: LongArray, work: LaneWork
@@ -98,7 +137,7 @@ class CountingCompiler(StepCompiler):
         r.last_step[rows.index] = step
         record = StepInFlight(step, {MAIN: RowsInFlight(rows, after)}, due={("done", MAIN)})
         flight.steps[step] = record
-        template = self._template(work.tokens, head=len(sampled) > 0)
+        template = self._template(work, head=len(sampled) > 0)
         wait_s = self._config.max_join_wait_s
         programs: list[StepProgram] = [
             CountedProgram(step, template, max_join_wait_s=wait_s, work=work)
@@ -122,34 +161,45 @@ class CountingCompiler(StepCompiler):
             num_sampled=len(rows),
         )
 
-    def _template(self, tokens: int, *, head: bool) -> ProgramTemplate:
-        layers = self._config.layers.of(tokens)
-        key = id(layers), head  # the configuration keeps them
+    def _template(self, work: LaneWork, *, head: bool) -> ProgramTemplate:
+        layers = self._config.layers.of(work.tokens)
+        device, host = work.appended[Tier.DEVICE] > 0, work.appended[Tier.HOST] > 0
+        key = id(layers), device, host, head  # the configuration keeps them
         known = self._templates.get(key)
         if known is None:
-            shape = LaneShape(head=head)
+            shape = LaneShape(device=device, host=host, head=head)
             known = cached_sweep(self._config.num_layers, (shape,), layers)
             self._templates[key] = known
         return known
 
     # --- counting ---------------------------------------------------------------------------------
 
-    def _work(self, decodes: IntArray, before: IntArray, after: IntArray, logits: int) -> LaneWork:
-        """Of rows that decode after so many tokens, and of all: those with prompts come last."""
-        first = len(decodes)
-        chunks = list(zip(before[first:].tolist(), after[first:].tolist(), strict=True))
-        tokens = first + sum(end - begin for begin, end in chunks)
-        by_window: dict[int, dict[Tier, AttentionWork]] = {}
-        for window in self._different:
-            seen = decodes + 1
-            keys = pairs = int((np.minimum(seen, window) if window else seen).sum())
-            for begin, end in chunks:
-                keys += end - (max(0, begin - window + 1) if window else 0)
-                pairs += _pairs(end, window) - _pairs(begin, window)
-            work = AttentionWork(tokens, pairs, keys)
-            by_window[window] = {Tier.DEVICE: work, Tier.HOST: _NO_ATTENTION}
-        appended = {Tier.DEVICE: tokens, Tier.HOST: 0}
-        return LaneWork(tokens, logits, by_window, self._windows, appended)
+    def _work(self, by_tier: dict[Tier, _TierTokens], logits: int) -> LaneWork:
+        appended = {tier: tokens.num_tokens for tier, tokens in by_tier.items()}
+        by_window = {
+            window: {tier: tokens.attention(window) for tier, tokens in by_tier.items()}
+            for window in self._different
+        }
+        return LaneWork(sum(appended.values()), logits, by_window, self._windows, appended)
+
+
+def _by_tier(
+    decodes: int, before: IntArray, after: IntArray, on_host: NDArray[np.bool_]
+) -> dict[Tier, _TierTokens]:
+    """Rows with so many submitted tokens before and after a step, the decoding ones first."""
+    seen, hosted = after[:decodes], on_host[:decodes]
+    chunks = list(zip(before[decodes:].tolist(), after[decodes:].tolist(), strict=True))
+    if not on_host.any():
+        nothing = _TierTokens(seen[:0], [])
+        return {Tier.DEVICE: _TierTokens(seen, chunks), Tier.HOST: nothing}
+    at_host = on_host[decodes:].tolist()
+    return {
+        tier: _TierTokens(
+            seen[hosted == on],
+            [chunk for chunk, there in zip(chunks, at_host, strict=True) if there == on],
+        )
+        for tier, on in ((Tier.DEVICE, False), (Tier.HOST, True))
+    }
 
 
 def _pairs(tokens: int, window: int) -> int:

@@ -75,7 +75,8 @@ def build(
     Prefixes are not cached: all prompts are alike, which real ones are not.
 
     Args:
-        counted: sweeps over rows on the accelerator are counted, not compiled; they take as long.
+        counted: sweeps without cohorts are counted where each row lies in one tier, not compiled;
+            they take as long.
     """
     question, plan = planned.question, planned.plan
     model, hardware = question.model, question.hardware
