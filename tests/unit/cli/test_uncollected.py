@@ -32,3 +32,12 @@ with uncollected():
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["True"], done.stderr
+
+
+def test_the_next_collection_goes_through_nothing_that_was_made() -> None:
+    with uncollected():
+        made = [[] for _ in range(10_000)]
+    young = gc.get_objects(generation=0)
+    assert not any(known is made[0] for known in young)
+    assert gc.get_freeze_count() == 0
+    assert len(made) == 10_000
