@@ -9,9 +9,9 @@ from contextlib import contextmanager
 @contextmanager
 def uncollected() -> Iterator[None]:
     """No garbage is looked for meanwhile. A plan keeps nearly all that it makes, tens of megabytes,
-    which collections would go through again and again, for 3 to 10% of its time, once more when they are
-    asked for again, and when the process ends: what there is by then is taken for old, and then
-    left out.
+    which collections would go through again and again, for 3 to 10% of its time, once more as soon
+    as there are any again, and when the process ends: what there is by then is taken for old, and
+    left out of that.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -7,8 +7,13 @@ from tandem.models.catalogue import plannable_spec
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
+from tandem.planner.relaxation import ceiling
 from tandem.planner.relaxation.ceiling import Bounded, Ceilings
+from tandem.planner.relaxation.prices import Prices
+from tandem.planner.relaxation.rows import Rows
+from tandem.planner.relaxation.shares import Shares, Start, least_shares
 from tandem.planner.relaxation.sweep_kinds import SweepKind, least_ratio, weighted_kinds
+from tandem.planner.relaxation.way import Way
 
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)
 QUESTIONS = [
@@ -36,6 +41,27 @@ def test_ranges_are_those_of_all_programmes_and_fewer_are_solved(
     assert [b.tokens_per_s for b in found] == [b.tokens_per_s for b in expected]
     assert {(b.way, b.rows) for b in found} == {(b.way, b.rows) for b in expected}
     assert ceilings.programmes < every.programmes
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_ranges_have_the_shares_that_their_programmes_give_alone(
+    question: Question, monkeypatch: pytest.MonkeyPatch
+):
+    """Programmes of ranges that are halved begin where others ended; those of the found do not."""
+    begun: list[object] = []
+
+    def solved(prices: Prices, way: Way, rows: Rows, start: Start | None = None) -> Shares | None:
+        begun.append(start)
+        return least_shares(prices, way, rows)
+
+    _, found = ranges(question)
+    monkeypatch.setattr(ceiling, "least_shares", solved)
+    _, expected = ranges(question)
+    assert any(begun)
+    assert [b.tokens_per_s for b in found] == pytest.approx([b.tokens_per_s for b in expected])
+    assert [(b.way, b.rows, b.shares.layers, b.shares.hosted) for b in found] == [
+        (b.way, b.rows, b.shares.layers, b.shares.hosted) for b in expected
+    ]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

@@ -256,6 +256,23 @@ def test_a_programme_is_minimised_and_a_contradiction_is_told() -> None:
     assert solver.minimise(programme) is None
 
 
+def test_a_programme_may_begin_where_another_one_ended() -> None:
+    def programme(least: float) -> Programme:
+        made = Programme()
+        x, y = made.column(cost=2.0), made.column(cost=3.0, upper=1.5)
+        made.at_most([(x, -1.0), (y, -2.0)], -least)
+        return made
+
+    solver = Solver()
+    first = solver.minimise(programme(2.0))
+    assert first is not None
+    assert first.columns == pytest.approx((0.0, 1.0))
+    for least, columns in ((2.5, (0.0, 1.25)), (5.0, (2.0, 1.5))):  # the second leaves the basis
+        found = solver.minimise(programme(least), first.basis)
+        assert found is not None
+        assert found.columns == pytest.approx(columns)
+
+
 @pytest.mark.parametrize("strategy", ["rendezvous", "rendezvous-ahead"])
 @pytest.mark.parametrize("through", [4, 300])
 def test_stages_that_a_cohort_shares_with_others_take_their_time(

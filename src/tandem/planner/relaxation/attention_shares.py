@@ -76,14 +76,13 @@ def attention_forms(
     device: Form = [every, *((c, -f) for c, f in hosted)] if rows else []
 
     def form(line: Line, row_layers: Form, prompt_layers: Form, fixed: float, scale: float) -> Form:
-        return [
-            (part.layers, fixed * scale),
-            *((column, factor * line.per_row * rows * scale) for column, factor in row_layers),
-            *(
-                (column, factor * line.per_prompt_token * tokens * scale)
-                for column, factor in prompt_layers
-            ),
-        ]
+        row, token = line.per_row * rows * scale, line.per_prompt_token * tokens * scale
+        found: Form = [(part.layers, fixed * scale)]
+        for column, factor in row_layers:
+            found.append((column, factor * row))
+        for column, factor in prompt_layers:
+            found.append((column, factor * token))
+        return found
 
     seconds = 1 / unit_s
     chain = programme.column()

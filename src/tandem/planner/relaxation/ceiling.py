@@ -12,7 +12,7 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.homes import LayerHome
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
-from tandem.planner.relaxation.shares import Shares, least_shares
+from tandem.planner.relaxation.shares import Shares, Start, least_shares
 from tandem.planner.relaxation.sweep_kinds import WeightedKinds, least_ratio, weighted_kinds
 from tandem.planner.relaxation.way import Way, homes_of, ways
 
@@ -35,10 +35,15 @@ class Bounded:
 
 
 class _Unsolved(NamedTuple):
-    """Some rows of one way whose programme was not solved."""
+    """Some rows of one way whose programme was not solved.
+
+    Attributes:
+        start: of those of which these are half.
+    """
 
     way: Way
     rows: Rows
+    start: Start | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,25 +115,26 @@ class Ceilings:
             if isinstance(bounded, _Unsolved):
                 self._solve(bounded, -minus_most)
                 continue
-            halves = list(self._halves(bounded))
+            halves = list(self._halves(bounded.way, bounded.rows))
             if not halves:
                 yield bounded
             for rows in halves:
                 slower = self._slower(bounded.way, rows, bounded.rows)
-                self._push(bounded.tokens_per_s / slower, _Unsolved(bounded.way, rows))
+                unsolved = _Unsolved(bounded.way, rows, bounded.shares.start)
+                self._push(bounded.tokens_per_s / slower, unsolved)
 
-    def _halves(self, bounded: Bounded) -> Iterator[Rows]:
+    def _halves(self, way: Way, rows: Rows) -> Iterator[Rows]:
         """Nothing if the ends are close enough; else the range is halved that serves more."""
-        way, through, cohort = bounded.way, bounded.rows.through, bounded.rows.cohort
+        through, cohort = rows.through, rows.cohort
         served = self._prices.served
         least = served(way, through.least, cohort.least)
         most = served(way, through.most, cohort.most)
         if most <= least * _LEAF_RATIO:
             return
         if served(way, through.most, cohort.least) - least >= (most - least) / 2:
-            yield from (replace(bounded.rows, through=half) for half in through.halves())
+            yield from (replace(rows, through=half) for half in through.halves())
         else:
-            yield from (replace(bounded.rows, cohort=half) for half in cohort.halves())
+            yield from (replace(rows, cohort=half) for half in cohort.halves())
 
     def _slower(self, way: Way, half: Rows, whole: Rows) -> float:
         """How many times the time per token is at least, found without a programme: 1 if not known.
@@ -148,13 +154,15 @@ class Ceilings:
         return [weighted_kinds(kinds, served) for kinds in self._prices.kinds(way, rows)]
 
     def _solve(self, unsolved: "_Unsolved", at_most: float) -> None:
-        way, rows = unsolved.way, unsolved.rows
+        way, rows, start = unsolved
         through, cohort = rows.through.least, rows.cohort.least
         served = self._prices.served(way, through, cohort)
         if not self._q.prompts_keep_up(through, served, rows.step_tokens):
             return
         self.programmes += 1
-        shares = least_shares(self._prices, way, rows)
+        # shares are of interest of those alone that are not halved, and depend on none before
+        is_leaf = next(self._halves(way, rows), None) is None
+        shares = least_shares(self._prices, way, rows, None if is_leaf else start)
         if shares is not None:
             tokens_per_s = min(at_most, 1 / shares.token_s)
             self._push(tokens_per_s, Bounded(way, rows, tokens_per_s, shares))

@@ -52,6 +52,7 @@ class LayerPrices:
         self._movable, self._dense = movable_layer(question.model), question.model.dense_layers
         self._demands = Demands(question, footprint.page)
         self._prices: dict[tuple[LayerHome, int], LayerPrice] = {}
+        self._ones: dict[tuple[OpKind, Part, int, Queue, int], Demand] = {}
 
     def device_bytes(self, home: LayerHome) -> int:
         """Of a layer on the accelerator; slots are counted apart."""
@@ -149,10 +150,12 @@ class LayerPrices:
         queue: Queue = Queue.ACCEL,
         layer: int | None = None,
     ) -> Demand:
-        """One operation on so many tokens."""
-        layer = self._movable if layer is None else layer
-        op = ProgramOp(kind, queue, part, (), layer, 1, (), (), ())
-        return self._demands.of(op, [LaneLoad(TierLoad(tokens))])
+        """One operation on so many tokens; several homes have some in common."""
+        key = kind, part, tokens, queue, self._movable if layer is None else layer
+        if key not in self._ones:
+            op = ProgramOp(kind, queue, part, (), key[-1], 1, (), (), ())
+            self._ones[key] = self._demands.of(op, [LaneLoad(TierLoad(tokens))])
+        return self._ones[key]
 
 
 def _sum(demands: list[Demand]) -> tuple[float, float]:

@@ -5,7 +5,15 @@ from collections.abc import Callable
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
 from tandem.plan.interposition import Visit, token_sweeps
-from tandem.planner.candidate import COHORTS, Candidate, joined_ahead, shared_stages
+from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.candidate import (
+    COHORTS,
+    Candidate,
+    candidate_of,
+    joined_ahead,
+    shared_stages,
+)
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.prompt_pace import finished_per_sweep
 from tandem.planner.question import Question
@@ -15,6 +23,7 @@ from tandem.planner.relaxation.programme import Solver
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import Span, SweepKind, alone_kinds, steady_kinds
 from tandem.planner.relaxation.way import Way
+from tandem.planner.relaxation.way_shares import WayShares
 
 
 class Prices:
@@ -34,10 +43,49 @@ class Prices:
             window: attention_prices(question, footprint.page, window) for window in self.layers_of
         }
         self.row_bytes = footprint.row_bytes
+        self._dense = len(question.model.dense_layers)
+        self._shares: dict[Way, WayShares] = {}
+        self._ends_s: dict[tuple[int, int], float] = {}
+        self._sweeps_per_token: dict[Way, int] = {}
+        self._fixed_bytes: dict[tuple[Way, int, int, int], int] = {}
+        self._kinds: dict[tuple[Way, Rows], list[list[SweepKind]]] = {}
         self._device = accelerator_rates(question.hardware, question.precision.activations)
+
+    def shares(self, way: Way) -> WayShares:
+        """What all programmes of a way begin with."""
+        if way not in self._shares:
+            self._shares[way] = WayShares(way, self.layers_of, self.attention, self._dense)
+        return self._shares[way]
+
+    def fixed_bytes(self, way: Way, through: int, cohort: int, step_tokens: int) -> int:
+        """On the accelerator, beside layers and KV."""
+        key = way, through, cohort, step_tokens
+        if key not in self._fixed_bytes:
+            self._fixed_bytes[key] = self._find_fixed_bytes(*key)
+        return self._fixed_bytes[key]
+
+    def _find_fixed_bytes(self, way: Way, through: int, cohort: int, step_tokens: int) -> int:
+        footprint = self.footprint
+        slots = STREAM_SLOTS if way.streams and not way.shares_mixtures else 0
+        slot_bytes = footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes
+        candidate = candidate_of(way.strategy, Elsewhere(), through, cohort)
+        workspace = footprint.workspace(
+            way.strategy,
+            through + cohort,
+            step_tokens,
+            device_rows=through,
+            cohorts=(candidate.num_cohorts, candidate.cohort_rows),
+        )
+        return footprint.outside_bytes + slots * slot_bytes + workspace
 
     def ends_s(self, tokens: int, logits: int) -> float:
         """Before and after the layers."""
+        key = tokens, logits
+        if key not in self._ends_s:
+            self._ends_s[key] = self._find_ends_s(*key)
+        return self._ends_s[key]
+
+    def _find_ends_s(self, tokens: int, logits: int) -> float:
         model, precision = self.question.model, self.question.precision
         costs = (
             embedding_cost(model, tokens, precision.activations, self._device),
@@ -119,7 +167,10 @@ class Prices:
 
     def sweeps_per_token(self, way: Way) -> int:
         """Of the slowest row."""
-        return _like(way, 1).sweeps_per_hosted_token(self.question.model.num_layers)
+        if way not in self._sweeps_per_token:
+            sweeps = _like(way, 1).sweeps_per_hosted_token(self.question.model.num_layers)
+            self._sweeps_per_token[way] = sweeps
+        return self._sweeps_per_token[way]
 
     def advancing(self, way: Way, cohort: int) -> int:
         """Of all rows in cohorts, those that a sweep takes one layer further."""
@@ -143,6 +194,12 @@ class Prices:
 
     def kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:
         """Of sweeps; all rows in the ranges take at least the time of one of the lists."""
+        key = way, rows
+        if key not in self._kinds:
+            self._kinds[key] = self._find_kinds(*key)
+        return self._kinds[key]
+
+    def _find_kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:
         if self.question.objective == "latency":
             return [alone_kinds(self.question, rows.step_tokens)]
         span, read = self.span(way, rows), 1.0

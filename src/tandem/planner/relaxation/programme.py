@@ -18,10 +18,16 @@ _Row = tuple[Entries, float, bool]
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """The least value, and the columns that reach it."""
+    """The least value, and the columns that reach it.
+
+    Attributes:
+        basis: which rows and columns are at their ends; where a programme much like this one may
+            begin.
+    """
 
     value: float
     columns: tuple[float, ...]
+    basis: highspy.HighsBasis
 
 
 @dataclass(slots=True)
@@ -34,6 +40,15 @@ class Programme:
 
     _columns: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     _rows: list[_Row] = field(default_factory=list[_Row])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self._rows), len(self._columns)
+
+    def copy(self) -> "Programme":
+        """Another one of the same columns and rows, to which more can be added."""
+        return Programme(self._columns.copy(), self._rows.copy())
 
     def column(self, cost: float = 0.0, upper: float = INFINITY) -> int:
         """A new variable."""
@@ -78,7 +93,8 @@ class Programme:
 
 
 class Solver:
-    """HiGHS, for one programme after the other; what it gives depends on none before.
+    """HiGHS, for one programme after the other; what it gives depends on none before, but for one
+    whose basis it is given.
 
     Attributes:
         programmes: that it was given.
@@ -90,8 +106,14 @@ class Solver:
         for option, value in _OPTIONS.items():
             self._highs.setOptionValue(option, value)
 
-    def minimise(self, programme: Programme) -> Optimum | None:
+    def minimise(
+        self, programme: Programme, begin: highspy.HighsBasis | None = None
+    ) -> Optimum | None:
         """The optimum; None if the rows contradict each other.
+
+        Args:
+            begin: of a programme of as many rows and columns; of several optima, the one that is
+                found depends on it.
 
         Raises:
             RuntimeError: the solver gave up.
@@ -102,11 +124,14 @@ class Solver:
         for presolve in ("off", "on"):
             self._highs.setOptionValue("presolve", presolve)
             self._highs.passModel(model)
+            if begin is not None:
+                self._highs.setBasis(begin)
             self._highs.run()
             status = self._highs.getModelStatus()
             if status == highspy.HighsModelStatus.kOptimal:
                 value = self._highs.getInfo().objective_function_value
-                return Optimum(value, tuple(self._highs.getSolution().col_value))
+                columns = tuple(self._highs.getSolution().col_value)
+                return Optimum(value, columns, self._highs.getBasis())
             if status == highspy.HighsModelStatus.kInfeasible:
                 return None
         raise RuntimeError(f"the linear programme ended as '{status.name}'")

@@ -6,24 +6,23 @@ each kind of sweep takes at least the chain of its layers, and each resource's w
 rate.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from tandem.plan.weights import ON_CPU, STREAM_SLOTS
-from tandem.planner.candidate import candidate_of
-from tandem.planner.elsewhere import Elsewhere
+from highspy import HighsBasis
+
+from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.relaxation.attention_shares import (
     AttentionForms,
     Carried,
     Form,
-    Part,
-    Place,
     attention_forms,
 )
 from tandem.planner.relaxation.homes import EXPERTS_STREAMED, THROUGH_SLOTS, LayerHome
 from tandem.planner.relaxation.layer_prices import LayerPrice
 from tandem.planner.relaxation.prices import Prices
-from tandem.planner.relaxation.programme import Optimum, Programme
+from tandem.planner.relaxation.programme import Optimum
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
@@ -31,6 +30,13 @@ from tandem.planner.relaxation.way import Way
 _ROUNDED_UP = 1 + 1e-9
 _LENT: frozenset[LayerHome] = frozenset(("host", "host-mlp", "experts-host"))
 _LEFT_OUT = 1e-9  # of a layer, where a number of them is asked for
+
+
+class Start(NamedTuple):
+    """The basis of a programme of so many rows and columns."""
+
+    size: tuple[int, int]
+    basis: HighsBasis
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +47,24 @@ class Shares:
         token_s: per output token, of all requests; alone, of the request's.
         layers: how many have which home.
         hosted: share of the KV that lies on the host, of rows that take part in all layers.
+        start: where the programmes of ranges near by may begin.
     """
 
     token_s: float
     layers: Mapping[LayerHome, float]
     hosted: float
+    start: Start
 
 
-def least_shares(prices: Prices, way: Way, rows: Rows) -> Shares | None:
+def least_shares(prices: Prices, way: Way, rows: Rows, start: Start | None = None) -> Shares | None:
     """At most the time of any placement with any number of rows in the ranges; None if none fits,
     or keeps the bound on time per token.
+
+    Args:
+        start: of a range near by; it decides which shares are found, if several take as long.
     """
-    found = (_Relaxation(prices, way, rows, kinds).solve() for kinds in prices.kinds(way, rows))
+    every = (_Relaxation(prices, way, rows, kinds) for kinds in prices.kinds(way, rows))
+    found = (relaxation.solve(start) for relaxation in every)
     return min(filter(None, found), key=lambda shares: shares.token_s, default=None)
 
 
@@ -62,15 +74,13 @@ class _Relaxation:
     def __init__(self, prices: Prices, way: Way, rows: Rows, kinds: Sequence[SweepKind]) -> None:
         self._prices, self._way, self._rows, self._kinds = prices, way, rows, kinds
         self._through, self._cohort = rows.through.least, rows.cohort.least
-        self._p = Programme()
-        self._num_layers = prices.question.model.num_layers
         resident = prices.layer.of("resident", self._tokens(self._kinds[-1]))
-        self._unit_s = self._num_layers * resident.chain_s
-        self._homes: dict[LayerHome, int] = {home: self._p.column() for home in way.homes}
-        self._hosted = self._hosted_column()
-        self._parts = self._divide()
+        self._unit_s = prices.question.model.num_layers * resident.chain_s
+        shares = prices.shares(way)
+        self._p = shares.programme()
+        self._homes, self._hosted, self._parts = shares.homes, shares.hosted, shares.parts
 
-    def solve(self) -> Shares | None:
+    def solve(self, start: Start | None) -> Shares | None:
         """Build the rows, and minimise."""
         self._memory()
         if self._way.streams and not self._way.shares_mixtures:
@@ -83,7 +93,8 @@ class _Relaxation:
         times = [self._time(kind) for kind in self._kinds]
         self._objective(times)
         self._keep_bound(times)
-        found = self._prices.solver.minimise(self._p)
+        begin = start.basis if start is not None and start.size == self._p.size else None
+        found = self._prices.solver.minimise(self._p, begin)
         return None if found is None else self._shares(found)
 
     def _shares(self, found: Optimum) -> Shares:
@@ -91,65 +102,15 @@ class _Relaxation:
         layers: dict[LayerHome, float] = {
             home: found.columns[column] for home, column in self._homes.items()
         }
-        return Shares(found.value * self._unit_s, layers, hosted)
-
-    # --- shares -----------------------------------------------------------------------------------
-
-    def _hosted_column(self) -> int | None:
-        """Share of the rows' KV on the host, where there is a choice."""
-        if self._way.strategy != "ride-along":
-            return None
-        column = self._p.column(upper=1.0)
-        if self._way.all_on_host:
-            self._p.equal([(column, 1.0)], 1.0)
-        return column
-
-    def _divide(self) -> list[Part]:
-        """The layers of each window by the place that computes them."""
-        all_places: tuple[Place, ...] = ("accelerator", "cpu", "lent")
-        used = {_place(home) for home in self._homes}
-        places: list[Place] = [place for place in all_places if place in used]
-        parts: list[Part] = []
-        for window in self._prices.layers_of:
-            for place in places:
-                layers = self._p.column()
-                hosted = None if self._hosted is None else self._p.column()
-                if hosted is not None:
-                    self._p.at_most([(hosted, 1.0), (layers, -1.0)], 0.0)
-                parts.append(Part(self._prices.attention[window], layers, hosted, place))
-        self._share_out(parts)
-        return parts
-
-    def _share_out(self, parts: list[Part]) -> None:
-        """Shares sum to one: of each window, of each place, and of the KV."""
-        per_window = len(parts) // len(self._prices.layers_of)
-        for index, count in enumerate(self._prices.layers_of.values()):
-            group = parts[index * per_window : (index + 1) * per_window]
-            self._p.equal([(part.layers, 1.0) for part in group], count)
-            if self._hosted is not None:
-                shares = [(part.hosted, 1.0) for part in group if part.hosted is not None]
-                self._p.equal([*shares, (self._hosted, -count)], 0.0)
-        for place in dict.fromkeys(part.place for part in parts):
-            homes = [(c, 1.0) for home, c in self._homes.items() if _place(home) == place]
-            group = [(part.layers, -1.0) for part in parts if part.place == place]
-            fixed = len(self._prices.question.model.dense_layers) if place == "accelerator" else 0
-            self._p.equal([*homes, *group], -float(fixed))
+        start = Start(self._p.size, found.basis)
+        return Shares(found.value * self._unit_s, layers, hosted, start)
 
     # --- memory -----------------------------------------------------------------------------------
 
     def _memory(self) -> None:
         prices, way = self._prices, self._way
         question, footprint = prices.question, prices.footprint
-        slots = STREAM_SLOTS if way.streams and not way.shares_mixtures else 0
-        slot_bytes = footprint.mlp_bytes if way.streams_mlps else footprint.layer_bytes
-        fixed = footprint.outside_bytes + slots * slot_bytes
-        fixed += footprint.workspace(
-            way.strategy,
-            self._through + self._cohort,
-            self._rows.step_tokens,
-            device_rows=self._through,
-            cohorts=self._cohorts(),
-        )
+        fixed = prices.fixed_bytes(way, self._through, self._cohort, self._rows.step_tokens)
         read = footprint.disk_slots_bytes if way.reads else 0
         on_device, on_host = (read, 0) if question.host_only else (0, read)
         row_bytes = prices.row_bytes * self._through
@@ -169,11 +130,6 @@ class _Relaxation:
             [*self._layer_form(prices.layer.host_bytes), *hosted],
             question.host_bytes - on_host - prices.row_bytes * self._cohort,
         )
-
-    def _cohorts(self) -> tuple[int, int]:
-        """How many there are, and rows of one."""
-        candidate = candidate_of(self._way.strategy, Elsewhere(), self._through, self._cohort)
-        return candidate.num_cohorts, candidate.cohort_rows
 
     def _shared_slots(self) -> Form:
         """Slots for what is left of two mixtures: of all, as much is."""
@@ -197,6 +153,7 @@ class _Relaxation:
         layer: dict[LayerHome, LayerPrice] = {
             home: prices.layer.of(_used(home, kind), max(1, tokens)) for home in self._homes
         }
+        layers = layer.values()
         cohort = prices.advancing(self._way, self._cohort) if kind.decodes else 0
         cpu_s = prices.cohort_s(self._way, cohort)
         dram_bytes = prices.cohort_bytes(self._way, cohort)
@@ -214,25 +171,25 @@ class _Relaxation:
             ]
             logits = (self._through if kind.decodes else 0) + bool(kind.prompt_tokens)
             chain = [entry for forms in attention for entry in forms.chain]
-            stages = self._priced(layer, lambda price: price.chain_s)
+            stages = self._per_layer([price.chain_s for price in layers])
             around_s = prices.ends_s(tokens, logits) + prices.layer.dense_s(tokens)
             around_s += prices.sharing_s(self._way, tokens, cohort)
             self._at_least(time, [*chain, *stages], around_s)
             if self._way.shares_mixtures:
-                there = self._priced(layer, lambda price: price.chain_s + price.longer_there_s)
+                there = self._per_layer([price.chain_s + price.longer_there_s for price in layers])
                 self._at_least(time, [*chain, *there], around_s)
             if self._way.passes and cohort:
                 beside_s = prices.beside_passes_s(self._way, self._through, cohort)
                 self._at_least(time, stages, around_s + beside_s)
             cpu = [entry for forms in attention for entry in forms.cpu]
-            cpu += self._priced(layer, lambda price: price.cpu_s)
+            cpu += self._per_layer([price.cpu_s for price in layers])
             self._at_least(time, cpu, cpu_s)
         stay = self._stay(kind, layer)
-        self._at_least(time, self._priced(layer, lambda price: price.link_s), -stay.link_s)
-        self._at_least(time, self._priced(layer, lambda price: price.disk_s), 0.0)
+        self._at_least(time, self._per_layer([price.link_s for price in layers]), -stay.link_s)
+        self._at_least(time, self._per_layer([price.disk_s for price in layers]), 0.0)
         pool_s = prices.question.hardware.host.pool_bytes_per_s * self._unit_s
         moved = [(c, size / pool_s) for forms in attention for c, size in forms.dram_bytes]
-        weights = self._priced(layer, lambda price: price.dram_bytes)
+        weights = self._per_layer([price.dram_bytes for price in layers])
         moved += [(c, size * self._unit_s / pool_s) for c, size in weights]
         dram_bytes -= stay.dram_bytes
         self._at_least(time, moved, dram_bytes / pool_s * self._unit_s)
@@ -248,11 +205,10 @@ class _Relaxation:
             0.0, link_s=STREAM_SLOTS * load.link_s, dram_bytes=STREAM_SLOTS * load.dram_bytes
         )
 
-    def _priced(
-        self, layer: Mapping[LayerHome, LayerPrice], value: Callable[[LayerPrice], float]
-    ) -> Form:
-        form = [(c, value(layer[home]) / self._unit_s) for home, c in self._homes.items()]
-        return [(column, factor) for column, factor in form if factor]
+    def _per_layer(self, costs: Iterable[float]) -> Form:
+        """By home."""
+        pairs = zip(self._homes.values(), costs, strict=True)
+        return [(column, cost / self._unit_s) for column, cost in pairs if cost]
 
     def _at_least(self, time: int, form: Form, fixed_s: float) -> None:
         """A time is at least this much."""
@@ -301,12 +257,6 @@ class _Relaxation:
         sweeps = self._prices.sweeps_per_token(self._way)
         most_s = question.tpot_bound_s / sweeps * _ROUNDED_UP
         self._p.at_most(seen, most_s / self._unit_s)
-
-
-def _place(home: LayerHome) -> Place:
-    if home == "host":
-        return "lent"
-    return "cpu" if home in ON_CPU else "accelerator"
 
 
 def _used(home: LayerHome, kind: SweepKind) -> LayerHome:
