@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -167,13 +167,17 @@ def _plan(
         _offline(model, workload, question, hardware, policies, quantization, shown)
         return
     from tandem.planner.answer import answer
-    from tandem.planner.cycle import decode_cycle
-    from tandem.planner.plan_file import plan_file
 
     found = answer(question, policies.policy, policies.compare_policies, policies.robust)
     if shown.output is not None:
+        from tandem.planner.plan_file import plan_file
+
         _write(shown.output, plan_file(model, question, found.plan, quantization))
-    cycle = decode_cycle(found.question, found.chosen.candidate) if shown.draws else None
+    cycle: Cycle | None = None
+    if shown.draws:
+        from tandem.planner.cycle import decode_cycle
+
+        cycle = decode_cycle(found.question, found.chosen.candidate)
     if cycle is not None and shown.plot is not None:
         from tandem.cli.plan_plot import online_tiers, plot_plan
 
@@ -244,10 +248,13 @@ def _print_json(
     hardware: "PlanHardware",
     cycle: "Cycle | None",
 ) -> None:
-    from tandem.cli.plan_gantt import cycle_json
     from tandem.cli.plan_json import answer_json
 
-    drawn = {} if cycle is None else {"decode_cycle": cycle_json(cycle)}
+    drawn: dict[str, Any] = {}
+    if cycle is not None:
+        from tandem.cli.plan_gantt import cycle_json
+
+        drawn["decode_cycle"] = cycle_json(cycle)
     print(json.dumps({**answer_json(model, workload, found, hardware.basis), **drawn}))
 
 
@@ -260,11 +267,12 @@ def _print_text(
     output: Path | None,
     cycle: "Cycle | None",
 ) -> None:
-    from tandem.cli.plan_gantt import gantt_text
     from tandem.cli.plan_text import answer_text
 
     print("\n".join(answer_text(model, workload, found, hardware.basis, flags, output)))
     if cycle is not None:
+        from tandem.cli.plan_gantt import gantt_text
+
         print("\n".join(["", *gantt_text(cycle)]))
 
 
