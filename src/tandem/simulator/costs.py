@@ -8,6 +8,7 @@ from tandem.cost.lane_work import LaneWork, count_work
 from tandem.cost.stage import AttentionWork
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, ProgramTemplate, StepProgram
 from tandem.planner.demand import Demand, Demands
+from tandem.planner.fluid.alike import Alike, alike_groups
 from tandem.planner.fluid.grouping import grouped
 from tandem.planner.fluid.groups import Schedule
 from tandem.planner.fluid.queues import Work
@@ -102,6 +103,7 @@ class ProgramCosts:
         self._experts = experts
         self._windows, self._dense = windows, dense
         self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
+        self._alike: dict[int, Alike | None] = {}
         self._cohorts: dict[int, LaneWork] = {}
         self._known: dict[_Key, _Known] = {}
 
@@ -113,6 +115,13 @@ class ProgramCosts:
             known = template, grouped(template.ops, self._windows, self._dense)
             self._schedules[id(template)] = known
         return known[1]
+
+    def alike(self, schedule: Schedule) -> Alike | None:
+        """Groups of one of these schedules that recur."""
+        key = id(schedule)
+        if key not in self._alike:
+            self._alike[key] = alike_groups(schedule)
+        return self._alike[key]
 
     def load(self, program: StepProgram) -> ProgramLoad:
         """Count a program's work."""

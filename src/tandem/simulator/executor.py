@@ -117,6 +117,7 @@ class SimulatedExecutor:
             self._joins(schedule, flying.template, slots, max_wait_s),
             schedule.events,
             label=flying,
+            alike=self._costs.alike(schedule),
         )
         self.queues.submit(flying.submission)
 

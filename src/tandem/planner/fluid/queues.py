@@ -11,12 +11,16 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.plan.cohort_chain import CohortChain
 from tandem.plan.program import Queue
 from tandem.planner.fluid.groups import QUEUES, Schedule
 from tandem.profiling.shared_link import APART
+
+if TYPE_CHECKING:
+    from tandem.planner.fluid.alike import Alike
+    from tandem.planner.fluid.moments import Moments
 
 ACCEL, H2D, D2H, CPU, WEIGHTS, DISK = (
     QUEUES.index(queue)
@@ -70,6 +74,8 @@ class Submission:
         reported: groups whose ends are of interest; that of the last one to end always is.
         left_out: lanes whose joins were refused.
         label: whatever the owner wants to find again.
+        alike: groups that recur, none of them reported: where one period leaves the queues as it
+            found them, those after it are not gone through group by group.
         base: by queue, groups submitted to it before; places and waits are counted from it.
     """
 
@@ -80,6 +86,7 @@ class Submission:
     reported: frozenset[int] = frozenset()
     left_out: frozenset[int] = frozenset()
     label: object = None
+    alike: "Alike | None" = None
     works: Sequence[Work] = ()
     groups_left: int = 0
     base: Sequence[int] = ()
@@ -164,6 +171,9 @@ class FluidQueues:
         self._left, self._rate, self._share = [0.0] * count, [0.0] * count, [0.0] * count
         self._started_s = [0.0] * count
         self._active: list[int] = []
+        # a mark that has just begun; what went by since the one before, if that was all that ran
+        self._mark: tuple[Submission, Alike, int] | None = None
+        self._moments: Moments | None = None
 
     @property
     def submitted(self) -> tuple[int, ...]:
@@ -184,6 +194,7 @@ class FluidQueues:
             first: place of the first group that is not done yet; above 0 only before anything else
                 is submitted.
         """
+        self._moments = None
         submission.base = self.submitted
         submission.works = submission.price(submission.left_out)
         submission.groups_left = len(submission.schedule.groups) - first
@@ -207,6 +218,8 @@ class FluidQueues:
         watching, on_span = self._watching, self._on_span
         while not ended:
             wake_s = self._start() if self._look else NEVER
+            if self._mark is not None:
+                self._repeat(until_s, *self._mark)
             drawn, step_s, speeds = 0.0, NEVER, None
             for q in active:
                 drawn += rate[q]
@@ -228,6 +241,8 @@ class FluidQueues:
             if running[CPU] is not None and running[ACCEL] is not None:
                 self.hidden_s += step_s
             loads = WEIGHTS if running[H2D] is not None else H2D
+            if self._moments is not None:
+                self._note(self._moments, step_s, drawn, loads)
             over: list[int] = []
             for i, q in enumerate(active):
                 busy[q if q != WEIGHTS else loads] += step_s
@@ -297,6 +312,9 @@ class FluidQueues:
                     self._left[q], self._rate[q], self._share[q] = submission.works[index]
                     self._started_s[q] = now_s
                     self._active.append(q)
+                    alike = submission.alike
+                    if alike is not None and index in alike.marks:
+                        self._mark = submission, alike, index
                 elif ready_s < NEVER:  # else it waits for others
                     self._look.append(q)
                     wake_s = min(wake_s, ready_s)
@@ -330,6 +348,55 @@ class FluidQueues:
             submission.left_out |= {join.lane}
             submission.works = submission.price(submission.left_out)
         return self.now_s
+
+    # --- layers that are alike --------------------------------------------------------------------
+
+    def _note(self, moments: "Moments", step_s: float, drawn: float, loads: int) -> None:
+        """Time goes by."""
+        hidden = self._running[CPU] is not None and self._running[ACCEL] is not None
+        busy = [q if q != WEIGHTS else loads for q in self._active]
+        moments.add(step_s, drawn * step_s, busy, hidden=hidden)
+
+    def _repeat(self, until_s: float, submission: Submission, alike: "Alike", index: int) -> None:
+        """A mark has begun. If the one before it left the queues as they are now, the same sums are
+        done again, in the same order, for as many periods as are like that one.
+        """
+        self._mark, before = None, self._moments
+        self._moments = now = self._moments_from(submission, index)
+        if before is None or now is None or before.standing != now.standing:
+            return
+        if before.place + alike.period != index:
+            return
+        most = alike.periods_after(index, now.standing.ahead)
+        count, self.now_s = before.until(self.now_s, until_s, most)
+        self.dram_bytes = before.dram_bytes(count, self.dram_bytes)
+        self.hidden_s = before.hidden_s(count, self.hidden_s)
+        self.busy_s[:] = before.busy_s(count, self.busy_s)
+        for q, groups in enumerate(alike.per_queue):
+            self._done[q] += count * groups
+            self._place[q] += count * groups
+            self._watching[q] = [(end + count * groups, who) for end, who in self._watching[q]]
+        self._running[self._active[0]] = submission, index + count * alike.period
+        submission.groups_left -= count * alike.period
+        self._moments = None  # there is nothing more to be gained
+
+    def _moments_from(self, submission: Submission, index: int) -> "Moments | None":
+        """To note what goes by from now on; None if others have a part in it, or want spans."""
+        if len(self._active) > 1 or self._look or self._on_span is not None:
+            return None
+        from tandem.planner.fluid.moments import Moments, Standing
+
+        ahead: dict[int, int] = {}
+        for q, line in enumerate(self._waiting):
+            if line and line[0][0] is not submission:
+                return None
+            if line:
+                ahead[q] = line[0][1][self._place[q]] - index
+        watching = tuple(
+            tuple([(end - done, who) for end, who in those])
+            for those, done in zip(self._watching, self._done, strict=True)
+        )
+        return Moments(Standing(submission, ahead, watching), index)
 
     # --- the time between -------------------------------------------------------------------------
 
