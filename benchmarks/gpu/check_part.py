@@ -17,16 +17,18 @@ _LAST_LINES = 30
 def measure_check(scale: Scale, limit: Deadline, found: Findings) -> None:
     """Pass or fail, with the last lines of what they print."""
     del scale, limit
-    result = subprocess.run(
-        [sys.executable, str(_SCRIPT)],
+    lines: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-u", str(_SCRIPT)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
-    lines = result.stdout.splitlines()
-    print(result.stdout, file=sys.stderr)
-    passed = float(result.returncode == 0)
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:  # at once: a part that is ended leaves its log
+            print(line, end="", file=sys.stderr, flush=True)
+            lines.append(line.rstrip("\n"))
+    passed = float(process.returncode == 0)
     found.add(BenchRow("smoke tests", "scripts/gpu_check.py", "passed", passed, "", 1.0))
     for line in lines[-_LAST_LINES:]:
         found.note(line)

@@ -37,11 +37,16 @@ def main(words: Sequence[str] | None = None) -> int:
         print("torch sees no CUDA device; --tiny runs without one, to see that all of it works")
         return 1
     part = next(part for part in parts_of(scale) if part.name == arguments.name)
+    try:
+        measure = part.load()
+    except ImportError as error:  # a machine without a network has what it has
+        print(f"{part.name}: cannot be measured here: {error}", file=sys.stderr)
+        return 1
     limit = Deadline.after(arguments.seconds)
     command = shlex.join(["python", "-m", "benchmarks.gpu.part", *words])
     found = Findings(f"gpu {part.name}", command, _machine(), arguments.json)
     try:
-        part.load()(scale, limit, found)
+        measure(scale, limit, found)
     except UnfinishedError as error:
         print(f"{part.name}: {error}", file=sys.stderr)
         return UNFINISHED

@@ -67,7 +67,7 @@ def _check() -> Measure:
 
 
 def _profile() -> Measure:
-    from benchmarks.gpu.planned_part import measure_profile
+    from benchmarks.gpu.profile_part import measure_profile
 
     return measure_profile
 

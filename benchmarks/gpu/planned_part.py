@@ -1,4 +1,7 @@
-"""What the planner predicts from this machine's profile, and what its plans do when executed."""
+"""What the planner predicts from this machine's profile, and what its plans do when executed.
+
+Plans need `highspy`, which machines with a GPU and no network may lack: nothing else imports this.
+"""
 
 import os
 import time
@@ -13,7 +16,7 @@ from benchmarks.gpu.cases import run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, built
-from benchmarks.gpu.scale import CODE_MATHS, PlannedCell, Scale
+from benchmarks.gpu.scale import PlannedCell, Scale
 
 from tandem.bench.offline.plans import PlannedJob, plan_jobs
 from tandem.bench.online.cell import DTYPE, Load
@@ -23,13 +26,11 @@ from tandem.bench.records import BenchRow, row_of_samples
 from tandem.devices.this_machine import cache_folder, code_digest, this_machine
 from tandem.engine.building.blocks import build_block_core
 from tandem.engine.sizing.plan_options import engine_config
-from tandem.kernels import native
 from tandem.plan.plan_file import PlanFile
 from tandem.planner.plan_file import offline_plan_file, plan_file
 from tandem.planner.question import Question
-from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.profiling.profile import Profile
-from tandem.profiling.profile_file import profile_path, read_profile, write_profile
+from tandem.profiling.profile_file import profile_path, read_profile
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
@@ -45,41 +46,8 @@ _SETTLING = 0.25  # of a window, before it
 _FIRST_TOKEN, _TOKENS = 3, 61
 
 
-def measure_profile(scale: Scale, limit: Deadline, found: Findings) -> None:
-    """As `tandem profile`, stored where engines look for it.
-
-    Raises:
-        ConfigError: there are no compiled kernels to measure.
-    """
-    del limit
-    native.choose_isa()
-    from tandem.probes.profiler import Subject, run_profile
-
-    machine, kernels = this_machine(os.environ), code_digest()
-    subject = Subject(machine, kernels, TorchAccelerator(scale.probed(), CODE_MATHS), "")
-    profile = run_profile(subject, scale.effort, thorough=False)
-    write_profile(profile, profile_path(cache_folder(os.environ), machine))
-    card = profile.accelerator
-    assert card is not None
-    case = "profile"
-    size = card.h2d.pinned.sizes[-1]
-    ways = (("to the device", card.h2d), ("from the device", card.d2h))
-    found.add(
-        BenchRow(case, card.name, "copies within memory", card.copy_bytes_per_s / 1e9, "GB/s"),
-        BenchRow(case, card.name, "launch, known to have ended", card.launch_s * 1e6, "us"),
-        BenchRow(case, card.name, "kernel without work", card.kernel_s * 1e6, "us"),
-        *(
-            BenchRow(
-                case, card.name, f"{name}, pinned", size / way.pinned.seconds[-1] / 1e9, "GB/s"
-            )
-            for name, way in ways
-        ),
-        BenchRow(case, machine.cpu, "reading", profile.host.memory.read_bytes_per_s / 1e9, "GB/s"),
-    )
-
-
 def stored_profile() -> Profile:
-    """What `measure_profile` found on this machine.
+    """What `profile_part` found on this machine.
 
     Raises:
         ConfigError: there is none.

@@ -49,10 +49,16 @@ def main() -> int:
     folder = arguments.out or default_folder(tiny=arguments.tiny)
     folder.mkdir(parents=True, exist_ok=True)
     parts = [part for part in parts_of(scale) if arguments.only in part.name]
-    failed = run_parts(parts, folder, Deadline.after(arguments.seconds), tiny=arguments.tiny)
-    text = "\n".join(summary_lines(parts, folder, shlex.join(["run_all.sh", *sys.argv[1:]])))
-    (folder / _SUMMARY).write_text(text + "\n", encoding="utf-8")
-    print(text)
+    command = shlex.join(["run_all.sh", *sys.argv[1:]])
+
+    def summarize() -> str:
+        text = "\n".join(summary_lines(parts, folder, command))
+        (folder / _SUMMARY).write_text(text + "\n", encoding="utf-8")
+        return text
+
+    limit = Deadline.after(arguments.seconds)
+    failed = run_parts(parts, folder, limit, tiny=arguments.tiny, ended=summarize)
+    print(summarize())
     try:
         drawn = draw_plots(parts, folder)
     except ImportError:
@@ -78,6 +84,7 @@ def run_parts(
     *,
     tiny: bool,
     start: Start | None = None,
+    ended: Callable[[], object] | None = None,
 ) -> list[str]:
     """Measure those without a record, as far as time goes, those that failed in a call before
     behind the others; names of those that failed.
@@ -85,6 +92,7 @@ def run_parts(
     Args:
         start: runs a command in an environment for so many seconds at most, what it prints going to
             a file; its exit status, None if it was ended.
+        ended: called when a part has ended: of a call that is cut off, all but one is told.
     """
     start = start or run_for
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
@@ -97,9 +105,11 @@ def run_parts(
         why = _run_part(part, folder, limit, environment, start, tiny=tiny)
         if why is None:
             failure.unlink(missing_ok=True)
-            continue
-        failure.write_text(why + "\n", encoding="utf-8")
-        failed.append(part.name)
+        else:
+            failure.write_text(why + "\n", encoding="utf-8")
+            failed.append(part.name)
+        if ended is not None:
+            ended()
     return failed
 
 

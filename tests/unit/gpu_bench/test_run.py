@@ -172,3 +172,46 @@ def test_parts_that_failed_come_behind_the_others_in_the_next_call(tmp_path: Pat
 def test_what_decides_most_is_measured_first() -> None:
     names = [part.name for part in parts_of(full())]
     assert names[:5] == ["check", "profile", "online-llama-3.1-8b-16gib", "links", "kernels"]
+
+
+def test_a_call_that_is_cut_off_has_told_of_the_parts_before(tmp_path: Path) -> None:
+    clock = Clock()
+    runs = Runs(clock, {"a": 10.0, "b": 1000.0, "c": 10.0})
+    told: list[list[str]] = []
+    run_parts(
+        PARTS, tmp_path, Deadline(2000.0, clock), tiny=False, start=runs,
+        ended=lambda: told.append(summary_lines(PARTS, tmp_path, "run_all.sh")),
+    )  # fmt: skip
+    states = [[line for line in lines if line.startswith("## ")] for lines in told]
+    cut_off = "## b (cut off), ended for want of time"
+    assert states == [
+        ["## a", "## b: not measured", "## c: not measured"],
+        ["## a", cut_off, "## c: not measured"],
+        ["## a", cut_off, "## c"],
+    ]
+
+
+def test_only_plans_need_what_a_machine_with_a_gpu_may_lack(tmp_path: Path) -> None:
+    """Front ends, the server and the planner's solver are not among what comes with torch."""
+    script = f"""
+import sys
+for name in ("highspy", "fastapi", "uvicorn", "pydantic", "pydantic_settings", "multipart"):
+    sys.modules[name] = None  # as where it is not installed
+from benchmarks.gpu import part
+from benchmarks.gpu.parts import parts_of
+from benchmarks.gpu.scale import tiny
+for each in parts_of(tiny()):
+    if each.name.partition("-")[0] not in ("planned", "offline"):
+        each.load()
+file = {str(tmp_path / "planned.json")!r}
+print(part.main(["planned-llama-3.1-8b", "--json", file, "--tiny"]))
+"""
+    root = Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+    )
+    (told,) = run.stderr.splitlines()
+    assert told.startswith("planned-llama-3.1-8b: cannot be measured here: ")
+    assert "highspy" in told
+    assert run.stdout.split() == ["1"]
