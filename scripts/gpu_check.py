@@ -32,24 +32,32 @@ def missing_modules() -> list[str]:
     return [name for name in ENGINE_MODULES if importlib.util.find_spec(name) is None]
 
 
+def tool(name: str) -> str | None:
+    """A program of this Python's, or else of the machine."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name)
+
+
 def build_native() -> str:
     """Compile the CPU kernels for this Python, beside their sources; says what was done.
 
     Raises:
         RuntimeError: the tools are there, but the build fails.
     """
-    beside = Path(sys.executable).parent / "cmake"
-    cmake = str(beside) if beside.exists() else shutil.which("cmake")
+    cmake, ninja = tool("cmake"), tool("ninja")
     lacking = [] if cmake else ["cmake"]
+    if ninja is None and tool("make") is None:
+        lacking.append("ninja (or make)")
     if importlib.util.find_spec("nanobind") is None:
         lacking.append("nanobind")
     if cmake is None or lacking:
         return f"not built, {' and '.join(lacking)} missing: host attention runs on torch"
-    folder = (
-        ROOT / "build" / "native" / f"gpu-check-{sys.version_info.major}{sys.version_info.minor}"
-    )
+    # a folder for each, since CMake refuses one that the other was used in
+    by = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else []
+    name = f"gpu-check-{sys.version_info.major}{sys.version_info.minor}{'-ninja' if by else ''}"
+    folder = ROOT / "build" / "native" / name
     for command in (
-        [cmake, "-S", str(ROOT / "native"), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release",
+        [cmake, "-S", str(ROOT / "native"), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release", *by,
          "-DSKBUILD_STATE=editable", f"-DPython_EXECUTABLE={sys.executable}"],
         [cmake, "--build", str(folder), "--parallel"],
         [cmake, "--install", str(folder), "--prefix", str(folder / "out")],
@@ -114,14 +122,21 @@ def run_plainly() -> int:
 
 
 class PassCounter:
-    """A pytest plugin: pytest itself calls a run good in which every test was skipped."""
+    """A pytest plugin: pytest itself calls a run good in which every test was skipped, and tells
+    why a test failed at the end of all, which a run that takes too long does not come to.
+    """
 
     def __init__(self) -> None:
         self.passed = 0
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Count tests whose body ran to its end."""
+        """Count tests whose body ran to its end; tell of failures, and what each test took."""
         self.passed += report.when == "call" and report.passed
+        if report.failed:
+            print(f"\n{report.longreprtext}")
+        if report.when == "call" or not report.passed:
+            took = f"{report.outcome} in {report.duration:.2f} s"
+            print(f"\n{report.nodeid} {took}", flush=True)
 
 
 def run_with_pytest() -> int:
@@ -151,12 +166,13 @@ def main() -> int:
     print(f"gpu-check: torch {torch.__version__}, {torch.cuda.get_device_name(0)}", flush=True)
     faulthandler.dump_traceback_later(TIME_LIMIT_S, exit=True)
     try:
-        print(f"gpu-check: CPU kernels {build_native()}", flush=True)
-    except RuntimeError as error:
-        print(f"gpu-check: CPU kernels: {error}")
-        return 1
+        told, is_built = build_native(), True
+    except RuntimeError as error:  # what the GPU does can be told all the same
+        told, is_built = str(error), False
+    print(f"gpu-check: CPU kernels {told}", flush=True)
     with_pytest = importlib.util.find_spec("pytest") is not None
     status = run_with_pytest() if with_pytest else run_plainly()
+    status = status if is_built else max(status, 1)
     verdict = "passed" if status == 0 else "failed"
     print(f"gpu-check: {verdict} in {time.monotonic() - began_s:.0f} s")
     return status
