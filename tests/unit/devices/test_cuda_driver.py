@@ -5,6 +5,8 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -56,6 +58,12 @@ class FakeStream:
     cuda_stream: int = 0  # the driver's handle
     recorded: list[FakeEvent] = field(default_factory=list)
     awaited: list[FakeEvent] = field(default_factory=list)
+    contexts: set[int] = field(default_factory=set)  # threads that have the device's
+    current: set[int] = field(default_factory=set)  # threads of which it is the stream
+
+    def query(self) -> bool:
+        self.contexts.add(threading.get_ident())
+        return True
 
     def wait_event(self, event: FakeEvent) -> None:
         self.awaited.append(event)
@@ -88,6 +96,7 @@ class Harness:
         monkeypatch.setattr(torch.cuda, "default_stream", lambda device: self.accel)
         monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+        monkeypatch.setattr(torch.cuda, "set_stream", self._set_stream)
         self.reports: list[str] = []
         self.ends_s: list[float] = []
         self.reported = threading.Condition()
@@ -98,6 +107,10 @@ class Harness:
     def _make_stream(self, device: torch.device) -> FakeStream:
         self.streams.append(FakeStream(cuda_stream=len(self.streams) + 1))
         return self.streams[-1]
+
+    @staticmethod
+    def _set_stream(stream: FakeStream) -> None:
+        stream.current.add(threading.get_ident())
 
     def _fail(self, name: str, error: BaseException) -> None:
         self._report(f"{name}: {error}")
@@ -136,6 +149,36 @@ def test_only_what_the_cpu_waits_for_keeps_a_core_busy(harness: Harness) -> None
     assert [event.blocking for event in (*harness.accel.recorded, *up, *weights)] == [True] * 3
     assert [event.blocking for event in down] == [False]
     harness.await_reports(4)
+    harness.driver.close()
+
+
+def test_nobody_uses_up_a_core_for_what_a_stream_tells_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[tuple[int, Queue, int]] = []
+    counters = SimpleNamespace(
+        addresses={Queue.D2H: 64}, write=lambda *arguments: written.append(arguments)
+    )
+    harness = Harness(monkeypatch, counters=cast("StreamCounters", counters))
+    harness.driver.done(Queue.D2H, 1, "down", 0.0)
+    assert written == [(harness.streams[1].cuda_stream, Queue.D2H, 1)]
+    assert [event.blocking for event in harness.streams[1].recorded[:1]] == [True]
+    harness.await_reports(1)
+    harness.driver.close()
+
+
+def test_a_queues_thread_has_the_devices_context_before_it_launches(harness: Harness) -> None:
+    """The driver's own calls, such as those that raise counters, are refused without one."""
+
+    def enter() -> None:
+        for queue in Queue:
+            harness.driver.enter(queue)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    for stream in (harness.accel, *harness.streams[:3]):
+        assert stream.current == stream.contexts == {thread.ident}
     harness.driver.close()
 
 

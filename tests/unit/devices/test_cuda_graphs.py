@@ -32,6 +32,7 @@ class FakeCuda:
         self.pools = 0
         self.routed: set[int] = set()  # pools to which allocations of a capture go
         self.ends_itself = True  # a capture that fails
+        self.current: list[object] = ["default"]
 
     def handle(self) -> int:
         self.pools += 1
@@ -39,21 +40,26 @@ class FakeCuda:
 
     @contextmanager
     def stream(self, stream: object) -> Iterator[None]:
-        self.events.append(("begin", stream))
-        yield
-        self.events.append("end")
+        before = list(self.current)
+        self.current.append(stream)
+        try:
+            yield
+        finally:
+            self.current = before
 
     @contextmanager
     def graph(self, graph: FakeGraph, **options: Any) -> Iterator[None]:
         assert isinstance(graph, FakeGraph)
         self.events.append(("capture", options))
+        self.current.append(options["stream"])
         self.routed.add(options["pool"])
         try:
             yield
         except RuntimeError:
             if self.ends_itself:
                 self.routed.remove(options["pool"])
-            raise
+            raise  # as torch's: what was current before is not made so again
+        self.current.pop()
         self.routed.remove(options["pool"])
         self.free -= 10
         self.events.append("captured")
@@ -94,16 +100,17 @@ def test_work_runs_before_it_is_captured_on_the_same_stream(fake: FakeCuda) -> N
     fake.events.clear()
 
     def work() -> torch.Tensor:
-        fake.events.append("work")
+        fake.events.append(("work", fake.current[-1]))
         return torch.ones(3)
 
     replay, result = graphs.record(work)
     options = {"pool": 1, "stream": "side", "capture_error_mode": "thread_local"}
     assert fake.events == [
-        "synchronize", ("begin", "side"), "work", "end", "synchronize",
-        ("capture", options), "work", "captured",
+        "synchronize", ("work", "side"), "synchronize",
+        ("capture", options), ("work", "side"), "captured",
     ]  # fmt: skip
     assert result.tolist() == [1, 1, 1]
+    assert fake.current == ["default"]
     replay()
 
 
@@ -137,6 +144,7 @@ def test_after_a_capture_that_failed_memory_is_told_and_others_can_be_made(
 
     with pytest.raises(RuntimeError, match="not permitted"):
         graphs.record(work)
+    assert fake.current == ["default"]  # what follows must not be on a stream of its own
     assert graphs.taken_bytes() == 0
     graphs.record(lambda: torch.ones(1))
     assert graphs.taken_bytes() == 10

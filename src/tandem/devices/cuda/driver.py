@@ -96,10 +96,16 @@ class CudaDriver(Generic[RunningT]):
         return moved
 
     def enter(self, queue: Queue) -> None:
-        """Make the queue's stream current on this thread."""
+        """Make the queue's stream current on this thread, and the device's context.
+
+        Torch's `set_device` does nothing where the device is the thread's already, and the runtime
+        makes a context current only when it is called; the driver, called by itself, refuses a
+        thread that has none.
+        """
         torch.cuda.set_device(self._device)
         if queue in self._streams:
             torch.cuda.set_stream(self._streams[queue])
+            self._streams[queue].query()
 
     def submitting(self) -> AbstractContextManager[object]:
         """Copies of a step's numbers are made within, on whichever thread, in an order with the
@@ -134,9 +140,10 @@ class CudaDriver(Generic[RunningT]):
             return
         # Who waits for an event uses up a core, which the CPU's part of the work needs, unless the
         # event is a blocking one; then waking up takes some ten microseconds longer. What comes
-        # down is what the CPU waits for, layer by layer.
-        event = torch.cuda.Event(enable_timing=True, blocking=queue is not Queue.D2H)
-        if self._counters is not None and queue in self._raised_by_streams:
+        # down is what the CPU waits for, layer by layer, unless the stream itself tells it.
+        by_stream = queue in self._raised_by_streams
+        event = torch.cuda.Event(enable_timing=True, blocking=queue is not Queue.D2H or by_stream)
+        if self._counters is not None and by_stream:
             self._counters.write(self._streams[queue].cuda_stream, queue, value)
         event.record(self._streams[queue])
         with self._lock:

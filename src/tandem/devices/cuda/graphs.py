@@ -37,8 +37,12 @@ class CudaGraphs:
         graph = torch.cuda.CUDAGraph()
         # other threads may allocate meanwhile, as those that report an engine's transfers
         try:
-            with torch.cuda.graph(
-                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            # torch leaves a capture's stream the current one if the capture cannot be ended
+            with (
+                torch.cuda.stream(self._stream),
+                torch.cuda.graph(
+                    graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+                ),
             ):
                 result = work()
         except RuntimeError:
