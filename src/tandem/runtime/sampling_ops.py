@@ -33,11 +33,14 @@ class SamplingOps:
         self._buffers = buffers
         self._slots = slots
         self._upload = upload
-        self._tokens: dict[tuple[int, int], TokensSampled] = {}
+        self._fetched: dict[tuple[int, int], _Fetched] = {}
 
     def take_event(self, step: int, lane: int) -> TokensSampled | None:
-        """What `fetch_tokens` brought for a lane; None if its guard failed."""
-        return self._tokens.pop((step, lane), None)
+        """What `fetch_tokens` brought for a lane, once that operation has ended; None if its guard
+        failed.
+        """
+        fetched = self._fetched.pop((step, lane), None)
+        return None if fetched is None else _to_event(fetched.there, step, lane)
 
     def sample(self, running: Running) -> None:
         """Choose a token for each row whose lane took part, and note it in the slot table."""
@@ -61,7 +64,9 @@ class SamplingOps:
             )
 
     def fetch_tokens(self, running: Running) -> None:
-        """Bring what `sample` chose to the host."""
+        """Bring what `sample` chose to the host; like every copy down, nothing waits for it here:
+        the queue's thread, blocked until a step's tokens are there, would not launch the next's.
+        """
         context = running.context
         for index in running.op.lanes:
             key = (SAMPLED, _local(context, index))
@@ -69,8 +74,8 @@ class SamplingOps:
                 continue
             held = self._buffers.get(key, running.op.queue)
             assert isinstance(held, _Sampled)
-            step = context.program.step_id
-            self._tokens[(step, index)] = held.to_event(step, index)
+            here = held.tokens
+            self._fetched[(context.program.step_id, index)] = _Fetched(here, _to_host(here))
             self._buffers.drop(key[1])
 
 
@@ -96,15 +101,39 @@ class _Sampled:
         held = (t.token_ids, t.valid, t.logprobs, t.top_token_ids, t.top_logprobs)
         return sum(tensor.nbytes for tensor in held if tensor is not None)
 
-    def to_event(self, step: int, lane: int) -> TokensSampled:
-        t = self.tokens
-        return TokensSampled(
-            step, lane, _numpy(t.token_ids), _numpy(t.valid),
-            None if t.logprobs is None else _numpy(t.logprobs),
-            None if t.top_token_ids is None else _numpy(t.top_token_ids),
-            None if t.top_logprobs is None else _numpy(t.top_logprobs),
-        )  # fmt: skip
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """Tokens on their way; the accelerator's memory may be given to others when they have come.
+
+    Attributes:
+        here: on the accelerator. there: on the host.
+    """
+
+    here: SampledTokens
+    there: SampledTokens
 
 
-def _numpy(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.cpu().numpy()
+def _to_host(tokens: SampledTokens) -> SampledTokens:
+    """On the current queue, to memory that torch pins."""
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to("cpu", non_blocking=True)
+
+    t = tokens
+    return SampledTokens(
+        moved(t.token_ids),
+        moved(t.valid),
+        None if t.logprobs is None else moved(t.logprobs),
+        None if t.top_token_ids is None else moved(t.top_token_ids),
+        None if t.top_logprobs is None else moved(t.top_logprobs),
+    )
+
+
+def _to_event(t: SampledTokens, step: int, lane: int) -> TokensSampled:
+    return TokensSampled(
+        step, lane, t.token_ids.numpy(), t.valid.numpy(),
+        None if t.logprobs is None else t.logprobs.numpy(),
+        None if t.top_token_ids is None else t.top_token_ids.numpy(),
+        None if t.top_logprobs is None else t.top_logprobs.numpy(),
+    )  # fmt: skip
