@@ -1,13 +1,13 @@
 """The host interpreter: operations run in program order, on the caller's thread."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from tandem.plan.events import Event, Failed
-from tandem.plan.program import ProgramOp, ProgramTemplate, StepProgram
+from tandem.plan.program import ProgramOp, ProgramTemplate, Queue, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
 from tandem.runtime.op_groups import OpGroup, group_layers
@@ -28,6 +28,8 @@ class InlineExecutor:
     Args:
         layers: executes whole layers at once, where it can.
         listeners: told of every operation that has ended.
+        arrive: called after a copy to the host, waits until it has come; None: copies are made by
+            the time they are submitted.
     """
 
     def __init__(
@@ -35,10 +37,12 @@ class InlineExecutor:
         machine: Machine,
         layers: "LayerRunner | None" = None,
         listeners: "Sequence[OpListener]" = (),
+        arrive: Callable[[], None] | None = None,
     ) -> None:
         self._machine = machine
         self._layers = layers
         self._listeners = tuple(listeners)
+        self._arrive = arrive
         self._groups: dict[int, tuple[ProgramTemplate, tuple[OpGroup, ...]]] = {}
         self._events: list[Event] = []
         self._largest = {False: 0, True: 0}
@@ -96,6 +100,8 @@ class InlineExecutor:
             machine.run(running)
         else:
             machine.runner.run(running)
+        if self._arrive is not None and running.op.queue is Queue.D2H:
+            self._arrive()
         self._stamp(running.op, running.context, start_s)
         self._events += machine.finish(running)
 

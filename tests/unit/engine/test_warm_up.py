@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from tandem.engine.building import warm_up
 from tandem.engine.building.scheduler_options import scheduler_config
-from tandem.engine.building.warm_up import run_largest_steps, warm_up_blocks
+from tandem.engine.building.warm_up import measure_workspace, run_largest_steps, warm_up_blocks
 from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.sizing.step_bounds import largest_step
@@ -15,8 +17,11 @@ from tandem.memory.workspace import workspace_bytes
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.model import Model
 from tandem.models.weights import allocate_weights, torch_dtype
+from tandem.plan.program import Queue
 from tandem.runtime.assemble import Assembled, on_exact_emulator
-from tandem.runtime.build_machine import MachineSizes
+from tandem.runtime.build_machine import MachineSizes, build_machine
+from tandem.runtime.machine import Machine
+from tandem.runtime.running import Running
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import EngineDeadError
@@ -136,3 +141,38 @@ def test_cohorts_need_memory_on_top_of_the_main_lane_s_tokens() -> None:
     without = workspace_bytes(WIDE, DType.FLOAT32, replace(step, cohort_tokens=0))
     with pytest.raises(EngineDeadError, match="ArenaOverflowError"):
         warm(WIDE, config, workspace=lambda size: without)
+
+
+def test_on_a_gpu_the_cpu_begins_when_its_inputs_have_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copies down are on their way when they are submitted, and one thread does all."""
+    under_way, early = list[Queue](), list[Queue]()
+
+    def built(*arguments: Any) -> Machine:
+        machine = build_machine(*arguments)
+        run = machine.runner.run
+
+        def noted(running: Running) -> None:
+            queue = running.op.queue
+            if queue is Queue.D2H:
+                under_way.append(queue)
+            elif queue is Queue.CPU:
+                early.extend(under_way)
+            run(running)
+
+        machine.runner.run = noted
+        return machine
+
+    monkeypatch.setattr(warm_up, "build_machine", built)
+    monkeypatch.setattr(warm_up, "pin", lambda tensor: lambda: None)
+    monkeypatch.setattr(warm_up, "start_peak", lambda device: 100)
+    monkeypatch.setattr(warm_up, "end_peak", lambda device: 10**9)
+    monkeypatch.setattr(warm_up, "await_all", lambda device: under_way.clear())
+    config = replace(CONFIG, strategy="ride-along")
+    memory = planned(WIDE, config, DType.FLOAT32)
+    weights = allocate_weights(WIDE, torch.float32, torch.device("cpu"))
+    fill_dummy_weights(weights, WIDE, 0, None)
+    limits = scheduler_config(memory.plan, config, WIDE)
+    assert 0 < measure_workspace(Model(WIDE, weights), limits, memory) < 10**9
+    assert under_way == early == []

@@ -10,6 +10,11 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
 
+def await_all(device: torch.device) -> None:
+    """Until all that was submitted has ended."""
+    torch.cuda.synchronize(device)
+
+
 def start_peak(device: torch.device) -> int:
     """Forget the allocator's peak; returns the bytes allocated now."""
     torch.cuda.synchronize(device)

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
-from tandem.devices.cuda.memory import end_peak, pin, start_peak
+from tandem.devices.cuda.memory import await_all, end_peak, pin, start_peak
 from tandem.engine.sizing.memory_plan import MemoryPlan
 from tandem.memory.pool import BlockPool
 from tandem.models.model import Model
@@ -47,9 +48,9 @@ def measure_workspace(
     )
     machine = build_machine(model, sizes, lambda tensor: tensor.to(model.device), pin)
     pages = machine.kv.size_bytes(Tier.DEVICE)
-    run_largest_steps(
-        InlineExecutor(machine), model.spec.vocab_size, limits, memory.plan.strategy, blocks
-    )
+    # what the CPU read of its inputs before they came may be no numbers, which end a sequence
+    executor = InlineExecutor(machine, arrive=partial(await_all, model.device))
+    run_largest_steps(executor, model.spec.vocab_size, limits, memory.plan.strategy, blocks)
     machine.kv.close()
     del machine
     return max(0, end_peak(model.device) - before - pages)
