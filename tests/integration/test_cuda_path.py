@@ -1,0 +1,33 @@
+"""The smoke tests of a GPU, over one that the host stands in for: how the CUDA path is wired."""
+
+import pytest
+from tests.gpu import test_engine_on_cuda as on_cuda
+from tests.support.fake_cuda import FakeCuda, install
+
+from tandem.kernels import native
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return install(monkeypatch)
+
+
+@pytest.mark.slow
+def test_keys_in_both_tiers_give_the_host_s_tokens(fake: FakeCuda) -> None:
+    on_cuda.test_split_kv_matches_host()
+    assert fake.uploads > 0  # of rows that are sampled, and of what the CPU attended to
+    if native.available():  # copies down tell native threads themselves
+        assert len(fake.written) > 1
+    assert not fake.registered  # nothing stays locked when an engine has been closed
+
+
+@pytest.mark.slow
+def test_cohorts_give_the_host_s_tokens(fake: FakeCuda) -> None:
+    on_cuda.test_cohorts_match_host()
+    assert not fake.registered
+
+
+@pytest.mark.slow
+def test_graphs_give_the_host_s_tokens(fake: FakeCuda) -> None:
+    on_cuda.test_layers_of_hybrid_steps_as_graphs_match_host()
+    assert not fake.registered

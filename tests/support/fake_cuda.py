@@ -1,0 +1,159 @@
+"""A GPU whose memory is the host's and whose streams do everything at once.
+
+The engine's CUDA path over it is the real one: its driver with a thread per queue, events, counters
+that streams raise, pinned staging memory. What only a GPU does is left out: nothing is ever under
+way when the next operation is launched, and graphs are torch's operations with their arguments.
+"""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tandem.devices import stream_counters
+from tandem.devices.cuda import driver
+from tandem.engine.building import target, warm_up
+from tandem.runtime import assemble_cuda, build_machine
+from tandem.runtime.graph_maker import EmulatedGraphs
+
+_DEVICE = torch.device("cpu")
+_FREE_BYTES, _MEASURED_BYTES = 2 << 30, 16 << 20
+
+
+@dataclass(eq=False)
+class _Event:
+    """Reached as soon as it is recorded."""
+
+    enable_timing: bool = False
+    blocking: bool = False
+    reached_s: float = 0.0
+
+    def record(self, stream: "_Stream") -> None:
+        self.reached_s = time.perf_counter()
+
+    def synchronize(self) -> None:
+        assert self.reached_s
+
+    def elapsed_time(self, end: "_Event") -> float:
+        return (end.reached_s - self.reached_s) * 1e3
+
+
+@dataclass(eq=False)
+class _Stream:
+    """Does what it is given at once."""
+
+    cuda_stream: int = 0
+
+    def wait_event(self, event: _Event) -> None:
+        assert event.reached_s
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def query(self) -> bool:
+        return True
+
+
+class _Library:
+    """The driver's function that raises counters, which wants a context on the calling thread."""
+
+    def __init__(self, fake: "FakeCuda") -> None:
+        def write(stream: int, address: int, value: int, flags: int) -> int:
+            fake.written.append(value)
+            ctypes.c_uint32.from_address(address).value = value
+            return 0
+
+        self.cuStreamWriteValue32_v2 = _Function(write)
+
+
+class _Function:
+    """Takes the declarations that `ctypes` functions take."""
+
+    argtypes: object = None
+    restype: object = None
+
+    def __init__(self, call: Callable[..., int]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: int) -> int:
+        return self._call(*arguments)
+
+
+@dataclass
+class FakeCuda:
+    """What was asked of it.
+
+    Attributes:
+        pinned: bytes of staging memory, each time. registered: of host memory made known, as long
+            as it is. written: values of counters. uploads: tensors that came by the driver.
+    """
+
+    pinned: list[int] = field(default_factory=list)
+    registered: dict[int, int] = field(default_factory=dict)
+    written: list[int] = field(default_factory=list)
+    uploads: int = 0
+    streams: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def stream(self, device: torch.device) -> _Stream:
+        self.streams += 1
+        return _Stream(self.streams)
+
+    def pinned_bytes(self, size_bytes: int, node: int | None) -> Tensor:
+        self.pinned.append(size_bytes)
+        return torch.full((size_bytes,), 0xFF, dtype=torch.uint8)  # not a number, if it is read
+
+    def pin(self, tensor: Tensor) -> Callable[[], None]:
+        address = tensor.data_ptr()
+        assert address not in self.registered
+        self.registered[address] = tensor.nbytes
+        return lambda: self._forget(address)
+
+    def _forget(self, address: int) -> None:
+        del self.registered[address]
+
+    def record_stream(self, tensor: Tensor, stream: _Stream) -> None:
+        assert isinstance(stream, _Stream)
+        with self.lock:
+            self.uploads += 1
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    """Until the test ends, `--accelerator cuda` is this."""
+    fake, default = FakeCuda(), _Stream()
+    properties = SimpleNamespace(name="stand-in", major=9, minor=0, total_memory=_FREE_BYTES)
+    answers = {
+        "Event": _Event,
+        "Stream": fake.stream,
+        "default_stream": lambda device: default,
+        "stream": lambda stream: nullcontext(),
+        "set_device": lambda device: None,
+        "set_stream": lambda stream: None,
+        "synchronize": lambda device: None,
+        "reset_peak_memory_stats": lambda device: None,
+        "memory_allocated": lambda device: 0,
+        "memory_reserved": lambda device: 0,
+        "max_memory_allocated": lambda device: _MEASURED_BYTES,
+        "max_memory_reserved": lambda device: _MEASURED_BYTES,
+        "mem_get_info": lambda device: (_FREE_BYTES, _FREE_BYTES),
+        "get_device_properties": lambda device: properties,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    monkeypatch.setattr(Tensor, "record_stream", lambda *given: fake.record_stream(*given))
+    monkeypatch.setattr(target, "cuda_available", lambda: True)
+    monkeypatch.setattr(target, "open_cuda", lambda index: _DEVICE)
+    for module in (warm_up, assemble_cuda):
+        monkeypatch.setattr(module, "pin", fake.pin)
+    monkeypatch.setattr(driver, "pinned_bytes", fake.pinned_bytes)
+    monkeypatch.setattr(build_machine, "pinned_bytes", fake.pinned_bytes)
+    monkeypatch.setattr(assemble_cuda, "CudaGraphs", lambda device: EmulatedGraphs())
+    monkeypatch.setattr(stream_counters.StreamCounters.__init__, "__defaults__", (_Library(fake),))
+    return fake
