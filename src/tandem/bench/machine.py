@@ -13,6 +13,7 @@ from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.devices.host_facts import nvidia_gpus, package_version, processor_name
 from tandem.memory.peaks import read_host_memory
 
+_RECORDS = "benchmarks/results"
 _THREADING = ("OMP_", "MKL_", "GOMP_", "KMP_")
 
 
@@ -46,11 +47,14 @@ def describe_machine() -> dict[str, Any]:
 
 
 def git_commit(directory: Path) -> str | None:
-    """The commit that `directory` is checked out at; None if it is not, or there is no git."""
+    """The commit that `directory`, the repository's root, is checked out at; None if it is not, or
+    there is no git. Records that were just written are no change of what was measured.
+    """
     commit = _git(directory, "rev-parse", "HEAD")
     if not commit:
         return None
-    return f"{commit}-dirty" if _git(directory, "status", "--porcelain") else commit
+    changed = _git(directory, "status", "--porcelain", "--", ".", f":(exclude){_RECORDS}")
+    return f"{commit}-dirty" if changed else commit
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
