@@ -98,7 +98,7 @@ def test_greedy_tokens_equal_transformers(
         directory,
         pool=open_pool() if mode.compiled else None,
         layers=setup.layers,
-        disk=DiskPlacement(on_disk, "direct", directory / "spool"),
+        disk=DiskPlacement(on_disk, "direct", (directory / "spool",)),
     )
     disk = model.weights.disk
     assert disk is not None
@@ -142,7 +142,7 @@ def test_layers_in_few_bits_come_from_a_spool(
         precision(tmp_path, format),
         pool=open_pool(),
         layers=setup.layers,
-        disk=DiskPlacement(setup.layers.usual.on_disk, "direct", tmp_path / "spool"),
+        disk=DiskPlacement(setup.layers.usual.on_disk, "direct", (tmp_path / "spool",)),
     )
     with model_engine(model, setup) as engine:
         for prompt, tokens in zip(PROMPTS, generate(engine.core, PROMPTS), strict=True):

@@ -61,7 +61,7 @@ def load(
     io: DiskIO = "direct",
     precision: Precision | None = None,
 ) -> Model:
-    disk = DiskPlacement(layers, io, directory / "spool")
+    disk = DiskPlacement(layers, io, (directory / "spool",))
     return load_model(directory, precision, pool=open_pool(), disk=disk)
 
 
@@ -107,7 +107,7 @@ def test_layers_come_from_copies_on_several_disks(
     copies = tuple(tmp_path / name for name in ("second", "third"))
     for folder in copies:
         shutil.copytree(directory, folder)
-    disk = DiskPlacement((0, 1, 3, 4), "direct", tmp_path / "spool", copies)
+    disk = DiskPlacement((0, 1, 3, 4), "direct", (tmp_path / "spool",), copies)
     model = load_model(directory, pool=open_pool(), disk=disk)
     assert model.weights.disk is not None
     reader = model.weights.disk.reader
@@ -137,7 +137,7 @@ def test_what_is_no_copy_is_refused(
     directory, _ = library.get(FIVE.id)
     shutil.copytree(directory, tmp_path / "copy")
     damage(next((tmp_path / "copy").glob("*.safetensors")))
-    disk = DiskPlacement((0, 1, 2, 3, 4), "direct", tmp_path / "spool", (tmp_path / "copy",))
+    disk = DiskPlacement((0, 1, 2, 3, 4), "direct", (tmp_path / "spool",), (tmp_path / "copy",))
     with pytest.raises(ModelError, match=rf"is no copy of .* \({reason}.*--disk-copies") as error:
         load_model(directory, pool=open_pool(), disk=disk)
     assert "\n" not in error.value.message
@@ -150,7 +150,7 @@ def test_the_file_itself_is_no_copy(library: Library, tmp_path: Path, linked: bo
     folder.mkdir(exist_ok=True)
     for file in directory.glob("*.safetensors") if linked else ():
         (folder / file.name).symlink_to(file)
-    disk = DiskPlacement((0, 1), "direct", tmp_path / "spool", (folder,))
+    disk = DiskPlacement((0, 1), "direct", (tmp_path / "spool",), (folder,))
     with pytest.raises(ModelError, match=r"itself, no copy on another disk; leave .* out"):
         load_model(directory, pool=open_pool(), disk=disk)
 
@@ -163,8 +163,8 @@ def test_converted_layers_are_divided_among_several_disks(
     monkeypatch.setattr("tandem.plan.disk_slots._PIECE_BYTES", disks * 12288 - 8192)
     assert piece_bytes(disks) == BLOCK_BYTES
     directory, _ = library.get(FIVE.id)
-    first, *others = (tmp_path / str(n) for n in range(disks))
-    striped = DiskPlacement((0, 1, 3, 4), "direct", first, stripes=tuple(others))
+    spools = tuple(tmp_path / str(n) for n in range(disks))
+    striped = DiskPlacement((0, 1, 3, 4), "direct", spools)
     made: list[list[list[int]]] = []
     for disk in (None, striped):
         model = load_model(directory, BFLOAT16, pool=open_pool(), disk=disk)
@@ -176,7 +176,7 @@ def test_converted_layers_are_divided_among_several_disks(
 
 def test_converted_weights_have_no_copies(library: Library, tmp_path: Path) -> None:
     directory, _ = library.get(FIVE.id)
-    disk = DiskPlacement((1,), "direct", tmp_path / "spool", (directory,))
+    disk = DiskPlacement((1,), "direct", (tmp_path / "spool",), (directory,))
     with pytest.raises(ConfigError, match="with --spool-dir instead, or use the checkpoint's"):
         load_model(directory, BFLOAT16, pool=open_pool(), disk=disk)
 

@@ -161,7 +161,7 @@ def test_greedy_tokens_are_those_of_transformers(
 ) -> None:
     chosen = BY_ID[mode.removesuffix("-streamed").removesuffix("-disk")]
     homes = stream(0, 2) if mode.endswith("-streamed") else ()
-    disk = DiskPlacement((0, 2), "direct", tmp_path) if mode.endswith("-disk") else None
+    disk = DiskPlacement((0, 2), "direct", (tmp_path,)) if mode.endswith("-disk") else None
     if disk is not None and not native.available():
         pytest.skip("layers on disk need the compiled kernels")
     directory, reference = library.get(case, published)

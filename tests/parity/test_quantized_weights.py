@@ -89,7 +89,7 @@ def test_layers_on_disk_are_read_in_few_bits(
         directory,
         precision(directory, format),
         pool=open_pool(),
-        disk=DiskPlacement((0, 2), "direct", tmp_path),
+        disk=DiskPlacement((0, 2), "direct", (tmp_path,)),
     )
     assert (
         model.weights.disk_bytes

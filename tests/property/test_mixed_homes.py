@@ -124,7 +124,7 @@ def load(kept: Kept, placed: Homes) -> Model:
             load_format="dummy",
             pool=open_pool() if kept.compiled else None,
             layers=layers,
-            disk=DiskPlacement(layers.usual.on_disk, "cached", Path(folder)),
+            disk=DiskPlacement(layers.usual.on_disk, "cached", (Path(folder),)),
             embedding=placed.embedding,
         )
 

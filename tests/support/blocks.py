@@ -73,7 +73,7 @@ def loaded(directory: Path, plan: OfflinePlan, *copies: Path) -> Model:
         directory,
         pool=open_pool(),
         layers=layers,
-        disk=DiskPlacement(layers.usual.on_disk, "direct", directory / "spool", copies),
+        disk=DiskPlacement(layers.usual.on_disk, "direct", (directory / "spool",), copies),
     )
 
 

@@ -157,7 +157,7 @@ def tiny_model(
     )
     layers = layers or SweepChoice()
     with TemporaryDirectory() as folder:
-        disk = DiskPlacement(layers.usual.on_disk, "cached", Path(folder))
+        disk = DiskPlacement(layers.usual.on_disk, "cached", (Path(folder),))
         weights = allocate_weights(spec, torch.float32, CPU, layers.usual, disk=disk)
         fill_dummy_weights(weights, spec, 0, None)
         if weights.disk is not None:

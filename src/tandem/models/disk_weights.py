@@ -36,18 +36,16 @@ class DiskPlacement:
 
     Attributes:
         layers: in the order in which they are read, in a circle.
-        spool_dir: folder for those that no file holds as the kernels read them.
+        spools: folders on as many disks, for layers that no file holds as the kernels read them;
+            each layer is divided among them.
         copies: folders with copies of the checkpoint's files, on other disks, that the same layers
             are read from at the same time.
-        stripes: further folders, on other disks, that what is written to `spool_dir` is divided
-            among.
     """
 
     layers: tuple[int, ...]
     io: DiskIO
-    spool_dir: Path
+    spools: tuple[Path, ...]
     copies: tuple[Path, ...] = ()
-    stripes: tuple[Path, ...] = ()
 
 
 class DiskWeights:

@@ -96,7 +96,7 @@ def _open(
             param="disk_copies",
         )
     layout = disk.layout
-    folders = (disk.placement.spool_dir, *disk.placement.stripes)
+    folders = disk.placement.spools
     spool = WeightSpool(folders, layout.size_bytes, len(missing))
     try:
         memory = layout.allocate(torch.device("cpu"))

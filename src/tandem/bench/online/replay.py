@@ -179,7 +179,7 @@ def _small_model(
     (folder / "config.json").write_text(json.dumps(config), "utf-8")
     disk = None
     if layers is not None and layers.usual.on_disk:
-        disk = DiskPlacement(layers.usual.on_disk, "cached", folder)
+        disk = DiskPlacement(layers.usual.on_disk, "cached", (folder,))
     return load_model(folder, DType.FLOAT32, load_format="dummy", layers=layers, disk=disk)
 
 

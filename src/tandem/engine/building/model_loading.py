@@ -1,6 +1,5 @@
 """From a model's folder to a loaded model: element types, what must be said, and loading itself."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tandem.devices.cuda.memory import pin
-from tandem.devices.this_machine import cache_folder
 from tandem.engine.building.target import Target
+from tandem.engine.sizing.disk_folders import copy_folders, spool_folders
 from tandem.engine.sizing.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.engine.sizing.precision_choice import choose_precision
 from tandem.engine.sizing.quantization_choice import choose_quantization, stored_weights
@@ -17,7 +16,6 @@ from tandem.kernels import native
 from tandem.models.disk_weights import DiskPlacement
 from tandem.models.load import load_model
 from tandem.models.model import Model
-from tandem.plan.disk_slots import MOST_DISKS
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import EmbeddingHome
 from tandem.spec.config import EngineConfig
@@ -119,56 +117,13 @@ def require_compiled(spec: ModelSpec, *, computes: bool) -> None:
         )
 
 
-def spool_folders(config: EngineConfig) -> tuple[Path, ...]:
-    """Where converted layers go, divided among them.
-
-    Raises:
-        ConfigError: one is named twice, or there are too many.
-    """
-    folders = _folders(config.spool_dir, "spool_dir")
-    if len(folders) > MOST_DISKS:
-        raise ConfigError(
-            f"--spool-dir names {len(folders)} folders, and layers are read from at most "
-            f"{MOST_DISKS} disks; leave some out",
-            param="spool_dir",
-        )
-    return folders or (cache_folder(os.environ),)
-
-
 def disk_placement(config: EngineConfig, on_disk: tuple[int, ...]) -> DiskPlacement:
     """How layers on disk are read.
 
     Raises:
         ConfigError: as `spool_folders` and `copy_folders`.
     """
-    first, *others = spool_folders(config)
-    copies = copy_folders(config)
-    return DiskPlacement(on_disk, config.disk_io, first, copies, tuple(others))
-
-
-def copy_folders(config: EngineConfig) -> tuple[Path, ...]:
-    """With copies of the checkpoint, on other disks.
-
-    Raises:
-        ConfigError: one is named twice, or there are too many.
-    """
-    folders = _folders(config.disk_copies, "disk_copies")
-    if len(folders) >= MOST_DISKS:
-        raise ConfigError(
-            f"--disk-copies names {len(folders)} folders, and layers are read from at most "
-            f"{MOST_DISKS} disks, the model's own included; leave some out",
-            param="disk_copies",
-        )
-    return folders
-
-
-def _folders(given: str | None, param: str) -> tuple[Path, ...]:
-    """Of an option that names several, as in `PATH`."""
-    folders = tuple(Path(name) for name in (given or "").split(os.pathsep) if name)
-    if len(set(folders)) < len(folders):
-        flag = f"--{param.replace('_', '-')}"
-        raise ConfigError(f"{flag} {given} names a folder twice; name each once", param=param)
-    return folders
+    return DiskPlacement(on_disk, config.disk_io, spool_folders(config), copy_folders(config))
 
 
 def copy_notes(config: EngineConfig, on_disk: tuple[int, ...]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from tandem.devices.host_threads import usable_cores
 from tandem.devices.this_machine import cache_folder, code_digest, this_machine
 from tandem.engine.building.target import Target
 from tandem.engine.sizing.cuda_rates import Card, HostSize, cuda_rates
+from tandem.engine.sizing.disk_folders import copy_folders
 from tandem.engine.sizing.plan_checks import needs_prices
 from tandem.plan.weights import LENT, WeightPlacement, homes_by_layer
 from tandem.profiling.profile import Profile
@@ -35,8 +36,7 @@ def with_rates(
     card = Card(device_name(target.device), total_bytes(target.device))
     disk = None
     if not isinstance(profile, str):
-        copies = filter(None, (config.disk_copies or "").split(os.pathsep))
-        disk = _disk_rate(profile, (directory, *map(Path, copies)))
+        disk = _disk_rate(profile, (directory, *copy_folders(config)))
     host = HostSize(target.host.capacity_bytes, usable_cores(), disk)
     rates = cuda_rates(card, host, profile)
     return replace(target, hardware=rates.hardware), (rates.note,)
