@@ -80,8 +80,38 @@ def build(
     """
     question, plan = planned.question, planned.plan
     model, hardware = question.model, question.hardware
-    config = SchedulerConfig(
-        num_layers=model.num_layers,
+    scheduler = Scheduler(
+        _config(planned, seed, ttft_bound_s),
+        make_strategy(plan.strategy),
+        {
+            Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
+            Tier.HOST: BlockPool(Tier.HOST, plan.host_blocks),
+        },
+        vocab_size=model.vocab_size,
+        eos_ids=model.eos_token_ids,
+        enable_prefix_caching=False,
+        prices=prices_of(planned, bounded=ttft_bound_s is not None),
+        clock=lambda: executor.now_s,
+        compiler=partial(CountingCompiler, windows=model.layer_windows)
+        if counted
+        else StepCompiler,
+    )
+    token = _ordinary_token(model)
+    executor = SimulatedExecutor(
+        _costs(planned),
+        hardware.host.pool_bytes_per_s,
+        hardware.accelerator.launch_latency_s,
+        token,
+        on_span,
+    )
+    return Machine(scheduler, executor, token)
+
+
+def _config(planned: Planned, seed: int, ttft_bound_s: float | None) -> SchedulerConfig:
+    """As an engine of the plan would have it."""
+    question, plan = planned.question, planned.plan
+    return SchedulerConfig(
+        num_layers=question.model.num_layers,
         max_model_len=plan.max_model_len,
         block_size=plan.block_size,
         max_num_seqs=plan.max_num_seqs,
@@ -101,39 +131,20 @@ def build(
         layers=SweepChoice.of_plan(plan.weights, plan.cpu_rules),
         seed=seed,
     )
-    scheduler = Scheduler(
-        config,
-        make_strategy(plan.strategy),
-        {
-            Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
-            Tier.HOST: BlockPool(Tier.HOST, plan.host_blocks),
-        },
-        vocab_size=model.vocab_size,
-        eos_ids=model.eos_token_ids,
-        enable_prefix_caching=False,
-        prices=prices_of(planned, bounded=ttft_bound_s is not None),
-        clock=lambda: executor.now_s,
-        compiler=partial(CountingCompiler, windows=model.layer_windows)
-        if counted
-        else StepCompiler,
+
+
+def _costs(planned: Planned) -> ProgramCosts:
+    question, plan = planned.question, planned.plan
+    model = question.model
+    return ProgramCosts(
+        Demands(question, Footprint(question).page),
+        plan.block_size,
+        model.layer_windows,
+        model.dense_layers,
+        hosted=plan.embedding == "host",
+        # of all alike: the planner does not know which are used more
+        experts=max(map(len, resident_experts(plan.weights).values()), default=0),
     )
-    token = _ordinary_token(model)
-    executor = SimulatedExecutor(
-        ProgramCosts(
-            Demands(question, Footprint(question).page),
-            plan.block_size,
-            model.layer_windows,
-            model.dense_layers,
-            hosted=plan.embedding == "host",
-            # of all alike: the planner does not know which are used more
-            experts=max(map(len, resident_experts(plan.weights).values()), default=0),
-        ),
-        hardware.host.pool_bytes_per_s,
-        hardware.accelerator.launch_latency_s,
-        token,
-        on_span,
-    )
-    return Machine(scheduler, executor, token)
 
 
 def prices_of(planned: Planned, *, bounded: bool = False) -> StepPrices | None:
