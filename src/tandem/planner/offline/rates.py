@@ -76,8 +76,15 @@ def block_rates(
     """The prompts' pass gives the first token of each sequence."""
     blocks = math.ceil(lengths.requests / candidate.block_rows)
     block_s = prefill_s + max(0.0, lengths.generated_tokens - 1) * pass_s
-    tokens = lengths.requests * lengths.generated_tokens
-    return BlockRates(tokens / (blocks * block_s), block_s, prefill_s, pass_s, blocks)
+    return BlockRates(
+        job_tokens_per_s(lengths, candidate, block_s), block_s, prefill_s, pass_s, blocks
+    )
+
+
+def job_tokens_per_s(lengths: Lengths, candidate: BlockCandidate, block_s: float) -> float:
+    """Of the whole job, if each of its blocks takes so long."""
+    blocks = math.ceil(lengths.requests / candidate.block_rows)
+    return lengths.requests * lengths.generated_tokens / (blocks * block_s)
 
 
 def phases(question: Question, time: BlockTime, rates: BlockRates) -> tuple[Phase, Phase]:

@@ -1,7 +1,6 @@
 """The search for an offline plan: candidates by a bound, the best of them by virtual time."""
 
 import heapq
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
@@ -11,7 +10,7 @@ from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BlockCandidates
 from tandem.planner.offline.moves import BlockMoves
 from tandem.planner.offline.policies import OFFLINE_POLICIES, OfflinePolicy
-from tandem.planner.offline.rates import BlockPrediction, block_rates, phases
+from tandem.planner.offline.rates import BlockPrediction, block_rates, job_tokens_per_s, phases
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 
@@ -148,12 +147,6 @@ class OfflineSearch:
         )
         return rates.tokens_per_s
 
-    def _of_programme(self, block_s: float, candidate: BlockCandidate) -> float:
-        """Tokens per second, if a block takes so long."""
-        lengths = self.question.lengths
-        blocks = math.ceil(lengths.requests / candidate.block_rows)
-        return lengths.requests * lengths.generated_tokens / (blocks * block_s)
-
     def _predict(self, candidate: BlockCandidate) -> BlockPrediction:
         time = self.times.time(candidate)
         rates = block_rates(
@@ -212,10 +205,10 @@ class OfflineSearch:
         from tandem.planner.offline.relaxation.block_programmes import BlockProgrammes
         from tandem.planner.offline.relaxation.rounding import rounded_shares
 
-        least = best.tokens_per_s * _WORTH_MOVING
+        least, lengths = best.tokens_per_s * _WORTH_MOVING, self.question.lengths
         layers, tries = self.question.model.num_layers, dict[BlockCandidate, float]()
         for relaxed in BlockProgrammes(self.times).of_block(best.candidate):
-            if self._of_programme(relaxed.shares.block_s, best.candidate) > least:
+            if job_tokens_per_s(lengths, best.candidate, relaxed.shares.block_s) > least:
                 for candidate in rounded_shares(relaxed, self.candidates, layers, policy):
                     tries[candidate] = self.bound_tokens_per_s(candidate)
         promising = sorted(tries, key=lambda candidate: -tries[candidate])
