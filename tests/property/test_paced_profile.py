@@ -20,7 +20,7 @@ from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.runtime.paced.probed import PacedAccelerator
 from tandem.runtime.paced.virtual import VirtualClock
 from tandem.spec.hardware import HardwareSpec
-from tandem.spec.hardware_file import load_hardware
+from tandem.spec.hardware_file import load_hardware, pair_hardware
 
 PAIRS = ("small", "t4-scaled", "rtx4090-scaled")
 MODEL = replace(plannable_spec("llama-2-7b"), num_layers=4, vocab_size=4000, eos_token_ids=())
@@ -61,6 +61,16 @@ def test_the_perturbed_truth_reaches_the_planner_and_the_description_does_not(
     if abs(off - 1) > 0.1:
         told = accelerator_rates(described, DTYPE).bytes_per_s
         assert rates.bytes_per_s != near(told, rel=0.05)
+
+
+@pytest.mark.parametrize("card", ["a100-80", "h100"])
+def test_a_launch_is_no_part_of_a_fast_memory_s_rate(card: str) -> None:
+    """It is priced by itself: it was 4% of what an A100 took to copy what is copied."""
+    described = pair_hardware(card, "server-genoa")
+    change = Perturbation(5, terms=0.3)
+    known = asked(described, change).hardware.accelerator
+    true = PerturbedRates(described, DTYPE, change).device.bytes_per_s
+    assert known.memory_bandwidth_bytes_per_s == pytest.approx(true, rel=1e-3)
 
 
 def test_a_description_in_other_words_changes_no_plan() -> None:

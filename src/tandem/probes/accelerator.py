@@ -95,8 +95,10 @@ class LinkTimes:
 def measure_accelerator(probed: ProbedAccelerator, effort: Effort) -> AcceleratorMeasurements:
     """Its memory, products, attention, launches, and both directions of its link."""
     size = effort.link_bytes[-1]
-    copy_s = median_seconds({"copy": probed.copying(size)}, effort.rounds)["copy"]
+    copied_s = median_seconds({"copy": probed.copying(size)}, effort.rounds)["copy"]
     link = measure_link(probed, effort)
+    # a launch is priced by itself: of what a fast memory takes for a copy, it is some percents
+    copy_s = max(copied_s - link.launch_s, copied_s / 2)
     return AcceleratorMeasurements(
         name=probed.name,
         memory_bytes=probed.memory_bytes,
