@@ -4,15 +4,18 @@ from dataclasses import replace
 
 import pytest
 from tests.support.profiles import host_measurements
-from tests.unit.planner.questions import SMALL, ask
+from tests.unit.planner.questions import SMALL, ask, short
 
+from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.answer import offline_answer
 from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.policies import find_offline_policy
 from tandem.planner.offline.replan import plan_rest
 from tandem.planner.offline.search import OfflineSearch
-from tandem.planner.offline.threads import at_best_threads, best_point, planned_threads
+from tandem.planner.offline.threads import at_threads, best_point, by_threads, planned_threads
 from tandem.planner.question import Question
 from tandem.profiling.measurements import HostMeasurements, ThreadPoint
+from tandem.spec.hardware_file import pair_hardware
 from tandem.spec.units import GIB
 from tandem.spec.workload import RequestShape
 
@@ -28,6 +31,10 @@ def measured(rates: dict[int, float]) -> HostMeasurements:
 
 def asked(rates: dict[int, float]) -> Question:
     return ask(SMALL, "a10g", "server-genoa", requests=64, measured=measured(rates))
+
+
+def at_best_threads(question: Question) -> Question:
+    return next(by_threads(question))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +83,56 @@ def test_nothing_is_planned_where_nothing_is_known_or_the_cpu_does_not_attend() 
     for unknown in (unswept, unmeasured):
         assert at_best_threads(unknown) == unknown
         assert planned_threads(unknown, ON_CPU, adapts=False) is None
+
+
+def swept(*points: tuple[int, float, float]) -> Question:
+    """Threads, and their rates of keys and values, and of weights."""
+    rest = tuple(ThreadPoint(n, 2 * keys, keys, weights) for n, keys, weights in points)
+    question = asked(FALLS)
+    assert question.measured is not None
+    most = max(point.threads for point in rest)
+    return replace(question, measured=replace(question.measured, threads=most, sweep=rest))
+
+
+def counts(question: Question) -> list[int]:
+    return [each.measured.threads for each in by_threads(question) if each.measured is not None]
+
+
+def test_numbers_of_threads_are_tried_that_are_faster_at_anything() -> None:
+    assert counts(swept((1, 10e9, 10e9), (4, 30e9, 30e9), (8, 24e9, 24e9))) == [4, 1]
+    assert counts(swept((4, 30e9, 20e9), (8, 24e9, 24e9), (12, 15e9, 24.5e9))) == [4, 8]
+    assert counts(swept((2, 30e9, 20e9), (4, 25e9, 20.3e9))) == [2]
+
+
+def test_products_take_longer_by_fewer_threads() -> None:
+    """Of one row by what is read; what more rows add is arithmetic, which threads share."""
+    question = swept((4, 30e9, 15e9), (12, 15e9, 20e9))
+    fewer = at_threads(question, best_point(question.measured)).measured  # type: ignore[arg-type]
+    assert question.measured is not None
+    assert fewer is not None
+    for before, after in zip(question.measured.linear, fewer.linear, strict=True):
+        for row, slower in zip(before.surface.seconds, after.surface.seconds, strict=True):
+            assert slower[0] == pytest.approx(row[0] * 20 / 15)
+            assert slower[-1] - slower[0] == pytest.approx(3 * (row[-1] - row[0]))
+
+
+def test_layers_on_the_cpu_have_the_threads_that_multiply_fastest() -> None:
+    """Four attend faster than twelve, which multiply nearly three times as fast."""
+    question = swept((4, 30e9, 8e9), (12, 28e9, 22e9))
+    model = short(plannable_spec("llama-3.1-70b"), 8)
+    hardware = pair_hardware("a100-80", "server-genoa")
+    question = replace(
+        ask(model, requests=2, prompt="32", generate="200", measured=question.measured),
+        hardware=hardware,
+        device_bytes=8 * GIB,
+        host_bytes=40 * GIB,
+    )
+    found = offline_answer(question)
+    assert found.chosen.candidate.lent
+    assert found.plan.threads == 12
+    by_four = OfflineSearch(next(by_threads(question))).best(find_offline_policy("auto"))
+    assert by_four is not None
+    assert found.chosen.tokens_per_s > 1.1 * by_four.tokens_per_s
 
 
 def test_what_is_left_for_others_is_said() -> None:

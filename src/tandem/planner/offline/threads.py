@@ -1,16 +1,23 @@
-"""How many threads attend on the CPU in blocks of batches, by a profile's sweep over their number
+"""How many threads work on the CPU in blocks of batches, by a profile's sweep over their number
 (LM-Offload, section 4.2, algorithm 3: threads per operator are enumerated, and the best number is
-rarely all of them; what is left serves loads and stores).
+rarely all of them; what is left serves loads and stores). Fewer may attend faster, while layers and
+MLPs are multiplied faster by more: plans are searched for each number that is best for either.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tandem.plan.disk_slots import THREADS as READERS
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.question import Question
-from tandem.profiling.measurements import AttentionTimes, HostMeasurements, ThreadPoint
+from tandem.profiling.measurements import (
+    AttentionTimes,
+    HostMeasurements,
+    LinearTimes,
+    ThreadPoint,
+)
 
-_AS_FAST = 0.97
+AS_FAST = 0.97
 """Of the highest rate: numbers of threads that reach so much of it are as good as the best one, as
 far as measuring can tell. The fewest of them leave most to others.
 """
@@ -50,52 +57,92 @@ def best_point(measured: HostMeasurements) -> ThreadPoint | None:
     was.
     """
     most = max((point.attention_bytes_per_s for point in measured.sweep), default=0.0)
-    fast = (p for p in measured.sweep if p.attention_bytes_per_s >= _AS_FAST * most)
+    fast = (p for p in measured.sweep if p.attention_bytes_per_s >= AS_FAST * most)
     return min(fast, key=lambda point: point.threads, default=None)
 
 
-def at_best_threads(question: Question) -> Question:
-    """The same, attention on the CPU by as many threads as are best for it; unchanged where no
-    sweep tells, or if it was measured so.
+def by_threads(question: Question) -> Iterator[Question]:
+    """The same by each number of threads that attends or multiplies faster than all smaller ones,
+    the best for attention first; unchanged alone where no sweep tells.
     """
     measured = question.measured
     best = None if measured is None else best_point(measured)
-    if measured is None or best is None or best.threads == measured.threads:
+    if measured is None or best is None or _point(measured) is None:
+        yield question
+        return
+    yield at_threads(question, best)
+    attention = linear = 0.0
+    for point in sorted(measured.sweep, key=lambda point: point.threads):
+        if point.attention_bytes_per_s * AS_FAST > attention:
+            attention = point.attention_bytes_per_s
+        elif point.linear_bytes_per_s * AS_FAST <= linear:
+            continue
+        linear = max(linear, point.linear_bytes_per_s)
+        if point.threads != best.threads:
+            yield at_threads(question, point)
+
+
+def at_threads(question: Question, point: ThreadPoint) -> Question:
+    """The same, attention and products on the CPU by as many threads; unchanged if they were
+    measured so, or it is not known how they compare.
+    """
+    measured = question.measured
+    before = None if measured is None else _point(measured)
+    if measured is None or before is None or point.threads == before.threads:
         return question
-    as_measured = [p for p in measured.sweep if p.threads == measured.threads]
-    if not as_measured:
-        return question
-    factor = as_measured[0].attention_bytes_per_s / best.attention_bytes_per_s
-    attention = tuple(_slower(times, factor) for times in measured.attention)
-    return replace(question, measured=replace(measured, threads=best.threads, attention=attention))
+    slower = before.attention_bytes_per_s / point.attention_bytes_per_s
+    changed = replace(
+        measured,
+        threads=point.threads,
+        attention=tuple(_scaled(times, slower) for times in measured.attention),
+        linear=tuple(_by_others(times, before, point) for times in measured.linear),
+    )
+    return replace(question, measured=changed)
 
 
 def planned_threads(
     question: Question, candidate: BlockCandidate, *, adapts: bool
 ) -> PlannedThreads | None:
-    """Of a candidate for a question at its best threads; None where nobody may be attended on the
-    CPU, or nothing is known of its threads.
+    """Of a candidate for a question by so many threads; None where the CPU neither attends nor
+    computes layers, or nothing is known of its threads.
 
     Args:
-        adapts: all sequences with their KV on the host may come to be.
+        adapts: all sequences with their KV on the host may come to be attended.
     """
     measured = question.measured
-    best = None if measured is None else best_point(measured)
-    if measured is None or best is None or measured.threads != best.threads:
-        return None
-    if not (candidate.host_rows if adapts else candidate.cpu_rows):
+    chosen = None if measured is None else _point(measured)
+    attends = candidate.host_rows if adapts else candidate.cpu_rows
+    if measured is None or chosen is None or not (attends or candidate.lent):
         return None
     most = max(measured.sweep, key=lambda point: point.threads)
     return PlannedThreads(
-        best.threads,
+        chosen.threads,
         most.threads,
-        best.attention_bytes_per_s,
+        chosen.attention_bytes_per_s,
         most.attention_bytes_per_s,
         READERS if candidate.on_disk else 0,
     )
 
 
-def _slower(times: AttentionTimes, factor: float) -> AttentionTimes:
-    surface = times.surface
-    seconds = tuple(tuple(factor * each for each in row) for row in surface.seconds)
-    return replace(times, surface=replace(surface, seconds=seconds))
+def _point(measured: HostMeasurements) -> ThreadPoint | None:
+    """The sweep's, of as many threads as all else was measured by."""
+    alike = (point for point in measured.sweep if point.threads == measured.threads)
+    return next(alike, None)
+
+
+def _scaled(times: AttentionTimes, factor: float) -> AttentionTimes:
+    seconds = tuple(tuple(factor * each for each in row) for row in times.surface.seconds)
+    return replace(times, surface=replace(times.surface, seconds=seconds))
+
+
+def _by_others(times: LinearTimes, before: ThreadPoint, point: ThreadPoint) -> LinearTimes:
+    """Products of the fewest rows take as long as the sweep's, which reads weights; what more rows
+    add is arithmetic, and the threads share it.
+    """
+    read = before.linear_bytes_per_s / point.linear_bytes_per_s
+    computed = before.threads / point.threads
+    seconds = tuple(
+        tuple(read * row[0] + computed * max(0.0, each - row[0]) for each in row)
+        for row in times.surface.seconds
+    )
+    return replace(times, surface=replace(times.surface, seconds=seconds))
