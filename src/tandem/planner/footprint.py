@@ -9,11 +9,12 @@ from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, StepMemor
 from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.strategy_names import most_sampled_rows
 from tandem.plan.weights import stream_slots
-from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.candidate import Candidate, Strategy, candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.held_blocks import HeldBlocks
 from tandem.planner.places import num_places
 from tandem.planner.question import Question
+from tandem.planner.room import Room, RowTables
 from tandem.spec.parameters import (
     layer_matrix_bytes,
     layers_matrix_parameters,
@@ -24,8 +25,6 @@ from tandem.spec.parameters import (
 )
 
 _SLOT_BYTES = 8  # of a sampled token id
-MAX_COHORT_ROWS = 256
-"""Of all cohorts together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +65,9 @@ class Footprint:
         lengths = question.lengths
         self.held = HeldBlocks.of(lengths, question.block_size)
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
-        self._most_rows: dict[int, int] = {}
-        self._workspaces: dict[tuple[Strategy, int, int, int, tuple[int, int]], int] = {}
-        self._left_by_weights: dict[Elsewhere, tuple[int, int]] = {}
+        self._tables: dict[int, RowTables] = {}
+        self._workspaces: dict[LargestStep, int] = {}
+        self._rooms: dict[tuple[Strategy, Elsewhere, int], Room] = {}
 
     @property
     def row_bytes(self) -> float:
@@ -138,23 +137,22 @@ class Footprint:
             step_tokens: of a candidate.
             cohorts: how many, and rows of one.
         """
-        key = strategy, rows, step_tokens, device_rows, cohorts
-        if key not in self._workspaces:
-            count, cohort_rows = cohorts
-            sampled = most_sampled_rows(strategy, rows, device_rows, cohort_rows)
-            step = LargestStep(
-                tokens=self._q.step_of(step_tokens),
-                rows=rows,
-                cohort_tokens=min(rows, count * cohort_rows),
-                tiers=1 if strategy == "gpu-only" else 2,
-                device_type="cpu" if self._q.host_only else "cuda",
-                sampled_rows=sampled if sampled < rows else None,
-                cohort_rows=cohort_rows,
-            )
+        count, cohort_rows = cohorts
+        sampled = most_sampled_rows(strategy, rows, device_rows, cohort_rows)
+        step = LargestStep(
+            tokens=self._q.step_of(step_tokens),
+            rows=rows,
+            cohort_tokens=min(rows, count * cohort_rows),
+            tiers=1 if strategy == "gpu-only" else 2,
+            device_type="cpu" if self._q.host_only else "cuda",
+            sampled_rows=sampled if sampled < rows else None,
+            cohort_rows=cohort_rows,
+        )
+        if step not in self._workspaces:
             scratch = 0 if self._q.host_only else KERNEL_SCRATCH_BYTES
             size = self._step_memory.largest_bytes(step)
-            self._workspaces[key] = size + scratch + rows * _SLOT_BYTES
-        return self._workspaces[key]
+            self._workspaces[step] = size + scratch + rows * _SLOT_BYTES
+        return self._workspaces[step]
 
     def workspace_of(self, candidate: Candidate) -> int:
         """Likewise, of the engine that executes a candidate."""
@@ -194,33 +192,45 @@ class Footprint:
         """Weights, workspace and the rows' pages have room, and so has the longest request; and the
         rows leave prompts their room in a sweep.
         """
-        strategy, rows, step = candidate.strategy, candidate.rows, candidate.step_tokens
-        most = self._most_rows.get(step)
-        if most is None:
-            most = self._most_rows[step] = self._q.most_rows(step)
-        most_hosted = MAX_COHORT_ROWS if candidate.has_cohorts else most
-        if rows > most or candidate.host_rows > most_hosted:
+        room = self.room(candidate.strategy, candidate.elsewhere, candidate.step_tokens)
+        if candidate.device_share:
+            return self._splits(candidate, room)
+        return room.holds(candidate.device_rows, candidate.host_rows, candidate.passes)
+
+    def room(self, strategy: Strategy, elsewhere: Elsewhere, step_tokens: int = 0) -> Room:
+        """What requests find beside weights, of which these layers are elsewhere."""
+        key = strategy, elsewhere, step_tokens
+        found = self._rooms.get(key)
+        if found is None:
+            found = self._rooms[key] = self._room(*key)
+        return found
+
+    def _splits(self, candidate: Candidate, room: Room) -> bool:
+        """`fits`, of requests that lie in both tiers."""
+        rows, step = candidate.rows, candidate.step_tokens
+        left = room.device_bytes - self.workspace_of(candidate)
+        if rows > self._q.most_rows(step) or left < 0 or room.host_bytes < 0:
             return False
-        device_bytes, host_bytes = self._left(candidate.elsewhere)
-        device_bytes -= self.workspace_of(candidate)
-        if device_bytes < 0 or host_bytes < 0:
-            return False
-        device = device_bytes // self.block_bytes
-        host = 0 if strategy == "gpu-only" else host_bytes // self.block_bytes
+        device, host = left // self.block_bytes, room.host_bytes // self.block_bytes
         wanted = self._row_blocks(candidate, device, host)
         if wanted[0] > device or wanted[1] > host or self.longest_blocks > device + host:
             return False
-        served = candidate.served(self._q.model.num_layers)
-        return self._q.prompts_keep_up(candidate.in_every_sweep(), served, step)
+        return self._q.prompts_keep_up(rows, rows, step)
 
-    def _left(self, elsewhere: Elsewhere) -> tuple[int, int]:
-        """What weights leave of both memories."""
-        found = self._left_by_weights.get(elsewhere)
-        if found is None:
-            device_bytes = self._q.device_bytes - self.resident_bytes(elsewhere)
-            found = device_bytes, self.host_kv_bytes(elsewhere)
-            self._left_by_weights[elsewhere] = found
-        return found
+    def _room(self, strategy: Strategy, elsewhere: Elsewhere, step_tokens: int) -> Room:
+        tables = self._tables.get(step_tokens)
+        if tables is None:
+            tables = RowTables(self._q, self.held, self.workspace, step_tokens)
+            self._tables[step_tokens] = tables
+        return Room(
+            self._q,
+            tables,
+            candidate_of(strategy, elsewhere, 0, 0, step_tokens=step_tokens),
+            self._q.device_bytes - self.resident_bytes(elsewhere),
+            self.host_kv_bytes(elsewhere),
+            self.block_bytes,
+            self.longest_blocks,
+        )
 
     def _row_blocks(self, candidate: Candidate, device: int, host: int) -> tuple[int, int]:
         """Blocks that the running rows want of the accelerator's and of the host's. Those in both

@@ -9,6 +9,7 @@ be preempted, and computed again.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.memory.growth_reserve import growth_reserve
 from tandem.planner.question import Lengths
@@ -17,6 +18,34 @@ _MARGIN = 1.0
 """Standard deviations of what all hold together, were they independent: with so much to spare
 simulated engines preempted next to nobody, where they were not filled up all at once.
 """
+
+
+class Wants(NamedTuple):
+    """Blocks that some requests want which run at once.
+
+    Attributes:
+        every: with room for the ends of all. others: of all but one.
+        steady: with the prompt that is read next, without a reserve. least: at least so many.
+    """
+
+    rows: int
+    every: int
+    others: int
+    steady: int
+    prompt: int
+    least: int = 0
+
+    def of(self, pool_blocks: int, *, followed: bool, reading: bool) -> int:
+        """Of a pool of so many, as `HeldBlocks.wanted`."""
+        every = self.every
+        if self.rows <= 1:
+            return every
+        reserve = growth_reserve(self.rows, pool_blocks)
+        steady = max(self.least, self.steady + reserve)
+        if not followed:
+            return min(steady, every)
+        others = every if reading else self.others
+        return min(steady, max(every, others + self.prompt + reserve))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +93,17 @@ class HeldBlocks:
             followed: others begin where these end. reading: before that, so that it reads its
                 prompt while all of these decode.
         """
+        return self.wants(rows).of(pool_blocks, followed=followed, reading=reading)
+
+    def wants(self, rows: int) -> "Wants":
+        """What so many requests want of a pool, as far as its size does not matter."""
         every = math.ceil(rows * self.last)
         if rows <= 1:
-            return every
-        begins = self.prompt + growth_reserve(rows, pool_blocks)
+            return Wants(rows, every, every, every, 0)
         spread = _MARGIN * self.deviation * math.sqrt(rows)
-        steady = max(math.ceil(self.last), math.ceil(rows * self.mean + spread) + begins)
-        others = every if reading else math.ceil((rows - 1) * self.last)
-        return min(steady, max(every, others + begins) if followed else every)
+        steady = math.ceil(rows * self.mean + spread) + self.prompt
+        others = math.ceil((rows - 1) * self.last)
+        return Wants(rows, every, others, steady, self.prompt, math.ceil(self.last))
 
 
 def _blocks(tokens: int, block_size: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
-from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
+from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.homes import LayerHome
@@ -15,6 +15,7 @@ from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
 from tandem.planner.relaxation.shares import Shares, Start, least_shares
 from tandem.planner.relaxation.sweep_kinds import WeightedKinds, least_ratio, weighted_kinds
 from tandem.planner.relaxation.way import Way, homes_of, ways
+from tandem.planner.room import MAX_COHORT_ROWS
 
 _LEAF_RATIO = 1.015
 """Of the tokens that a sweep serves; a bound is at most this much too high."""

@@ -16,9 +16,10 @@ from tandem.planner.candidate import (
     numbers_of_passes,
 )
 from tandem.planner.elsewhere import Elsewhere
-from tandem.planner.footprint import MAX_COHORT_ROWS, Footprint
+from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import MAX_ROWS, Question
+from tandem.planner.room import MAX_COHORT_ROWS
 from tandem.planner.search.row_limits import ANY, Limits, RowLimits
 
 _GRID_RATIO = 1.2
@@ -299,10 +300,11 @@ class Candidates:
             passes, step_tokens: as in `Candidate`.
         """
         most = self._q.most_rows(step_tokens) - hosted
-        fits, low, high = self._footprint.fits, 0, min(limit, most)
+        holds = self._footprint.room(strategy, elsewhere, step_tokens).holds
+        low, high = 0, min(limit, most)
         middle = high
         while low < high:
-            if fits(candidate_of(strategy, elsewhere, middle, hosted, passes, step_tokens)):
+            if holds(middle, hosted, passes):
                 low = middle
             else:
                 high = middle - 1

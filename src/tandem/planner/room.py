@@ -1,0 +1,160 @@
+"""Which requests have room beside weights: asked tens of thousands of times, so by tables."""
+
+from typing import NamedTuple, Protocol
+
+from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.held_blocks import HeldBlocks, Wants
+from tandem.planner.places import places_of
+from tandem.planner.question import Question
+
+MAX_COHORT_ROWS = 256
+"""Of all cohorts together."""
+
+
+class Workspace(Protocol):
+    """Of the accelerator's memory, what a step takes beside weights and pages."""
+
+    def __call__(
+        self,
+        strategy: Strategy,
+        rows: int,
+        step_tokens: int = 0,
+        *,
+        device_rows: int = 0,
+        cohorts: tuple[int, int] = (0, 0),
+    ) -> int:
+        """As `Footprint.workspace`."""
+        ...
+
+
+class RowTables:
+    """Of requests that run at once, by their number, in steps of one size.
+
+    Attributes:
+        most: that may.
+    """
+
+    def __init__(
+        self, question: Question, held: HeldBlocks, workspace: Workspace, step_tokens: int
+    ) -> None:
+        self.most: int = question.most_rows(step_tokens)
+        self._question, self._held = question, held
+        self._workspace, self._step_tokens = workspace, step_tokens
+        self._places: dict[int, int] = {}
+        self._wants: dict[int, Wants] = {}
+        self._workspaces: dict[tuple[Strategy, int, int, tuple[int, int]], int] = {}
+
+    def places(self, rows: int) -> int:
+        """As `places_of`."""
+        found = self._places.get(rows)
+        if found is None:
+            found = self._places[rows] = places_of(self._question, rows, self._step_tokens)
+        return found
+
+    def wants(self, rows: int) -> Wants:
+        """As `HeldBlocks.wants`."""
+        found = self._wants.get(rows)
+        if found is None:
+            found = self._wants[rows] = self._held.wants(rows)
+        return found
+
+    def workspace(
+        self, strategy: Strategy, places: int, device: int = 0, cohorts: tuple[int, int] = (0, 0)
+    ) -> int:
+        """As `Footprint.workspace`."""
+        key = strategy, places, device, cohorts
+        found = self._workspaces.get(key)
+        if found is None:
+            found = self._workspaces[key] = self._workspace(
+                strategy, places, self._step_tokens, device_rows=device, cohorts=cohorts
+            )
+        return found
+
+
+class Room:
+    """What weights leave of both memories, for requests of one strategy in steps of one size.
+
+    Args:
+        idle: a candidate without requests, with the layers elsewhere that these are.
+        block_bytes: of a KV block. longest_blocks: of the longest request.
+
+    Attributes:
+        device_bytes, host_bytes: that weights leave.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        tables: RowTables,
+        idle: Candidate,
+        device_bytes: int,
+        host_bytes: int,
+        block_bytes: int,
+        longest_blocks: int,
+    ) -> None:
+        self._question, self._tables, self._idle = question, tables, idle
+        self._strategy: Strategy = idle.strategy
+        self.device_bytes: int = device_bytes
+        self.host_bytes: int = host_bytes
+        self._block_bytes, self._longest_blocks = block_bytes, longest_blocks
+        attends = idle.strategy != "gpu-only"
+        self._host_blocks: int = host_bytes // block_bytes if attends else 0
+        self._has_cohorts: bool = idle.has_cohorts
+        most_hosted = MAX_COHORT_ROWS if idle.has_cohorts else tables.most
+        self._most_hosted: int = most_hosted
+        self._crossings: dict[tuple[bool, int], _Crossing] = {}
+
+    def holds(self, device: int, hosted: int, passes: int = 0) -> bool:
+        """Whether so many requests, each whole in its tier, have room with the longest one, and
+        leave prompts theirs in a sweep.
+
+        Args:
+            device: requests on the accelerator. hosted: on the host. passes: as in `Candidate`.
+        """
+        tables, rows, question = self._tables, device + hosted, self._question
+        if rows > tables.most or hosted > self._most_hosted or self.host_bytes < 0:
+            return False
+        places = tables.places(rows)
+        every, served = rows, float(rows)
+        if self._has_cohorts:
+            crossing = self._crossing(device > 0, passes)
+            left = self.device_bytes - self._with_cohorts(device, hosted, places, crossing)
+            every, served = device, device + hosted / crossing.sweeps
+        else:
+            left = self.device_bytes - tables.workspace(self._strategy, places)
+        if left < 0:
+            return False
+        here, there = left // self._block_bytes, self._host_blocks
+        if self._longest_blocks > here + there:
+            return False
+        followed, reading = rows < question.lengths.requests, places > rows
+        if tables.wants(device).of(here, followed=followed, reading=reading) > here:
+            return False
+        if tables.wants(hosted).of(there, followed=followed, reading=reading) > there:
+            return False
+        return question.prompts_keep_up(every, served, self._idle.step_tokens)
+
+    def _with_cohorts(self, device: int, hosted: int, places: int, crossing: "_Crossing") -> int:
+        """The step's workspace."""
+        beside = places - device - hosted
+        seqs = device + beside if device and hosted else 0
+        cohorts = crossing.cohorts, -(-hosted // crossing.cohorts)
+        return self._tables.workspace(self._strategy, places, seqs, cohorts)
+
+    def _crossing(self, beside: bool, passes: int) -> "_Crossing":
+        """Args:
+        beside: requests on the accelerator.
+        """
+        found = self._crossings.get((beside, passes))
+        if found is None:
+            one = self._idle._replace(device_rows=int(beside), host_rows=1, passes=passes)
+            sweeps = one.sweeps_per_hosted_token(self._question.model.num_layers)
+            found = self._crossings[beside, passes] = _Crossing(one.num_cohorts, sweeps)
+        return found
+
+
+class _Crossing(NamedTuple):
+    """How many cohorts there are, and in how many sweeps one gets a token."""
+
+    cohorts: int
+    sweeps: int
