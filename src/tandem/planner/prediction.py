@@ -9,7 +9,7 @@ from tandem.planner.chunks import Chunks
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.virtual_time import SweepTime
 from tandem.planner.measured.extrapolation import extrapolations
-from tandem.planner.prompt_pace import PromptPace
+from tandem.planner.prompt_pace import Pace, PromptPace
 from tandem.planner.question import Lengths, Question
 from tandem.planner.rates import Prediction, Rates
 from tandem.planner.sweep_load import Loads, SweepLoad
@@ -25,13 +25,19 @@ class Predictor:
     """Predicts candidates of one question.
 
     Attributes:
-        loads: of their sweeps.
+        loads: of their sweeps. pace: of prompts beside their rows.
+
+    Args:
+        like: of a question about the same requests, of which loads and paces are shared.
     """
 
-    def __init__(self, question: Question, sweeps: Sweeps) -> None:
+    def __init__(self, question: Question, sweeps: Sweeps, like: "Predictor | None" = None) -> None:
         self._q, self._sweeps = question, sweeps
-        self.loads = Loads(question.lengths)
-        self._pace = PromptPace(question, self.loads)
+        if like is not None and question.asks_the_same_as(like._q):
+            self.loads, self.pace = like.loads, like.pace
+        else:
+            self.loads = Loads(question.lengths)
+            self.pace = PromptPace(question, self.loads)
         self._bounds: dict[Candidate, Rates] = {}
         self._predictions: dict[Candidate, Prediction] = {}
         self._first_bounds: dict[Candidate, float] = {}
@@ -69,12 +75,12 @@ class Predictor:
         def mixed_s(tokens: int) -> float:
             return max(least_s, (tokens + beside) * token_s + attention_s)
 
-        pace = self._pace.of(candidate)
+        pace = self.pace.of(candidate)
         steady_s = sum(weight * mixed_s(tokens) for weight, tokens in pace.chunks.weighted)
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
         self._note_if_late(candidate, sweep_s)
         mixed = mixed_s(pace.chunk)
-        return self._job_bound(candidate, sweep_s, mixed, lengths.decode_sweeps * decode_s)
+        return self.job_bound(candidate, pace, sweep_s, mixed, lengths.decode_sweeps * decode_s)
 
     def is_surely_late(self, candidate: Candidate) -> bool:
         """Whether the times of the first bound break the bound on time per token already."""
@@ -100,7 +106,7 @@ class Predictor:
         return self._rough_bounds[candidate]
 
     def _rough_bound(self, candidate: Candidate) -> float:
-        pace = self._pace.of(candidate)
+        pace = self.pace.of(candidate)
         chunks, chunk, hosted = pace.chunks, pace.chunk, pace.on_host
         few = chunks.weighted[0][1] if self._q.model.experts else chunks.mean
         steady_s = mixed_s = self._mixed_s(candidate, few, hosted, self._sweeps.bound_s)
@@ -109,15 +115,19 @@ class Predictor:
         decode_s = self._decode_s(candidate, self._sweeps.bound_s)
         sweep_s = chunks.share * steady_s + (1 - chunks.share) * decode_s
         drain_s = self._drain_s(candidate, decode_s, self._sweeps.bound_s)
-        return self._job_bound(candidate, sweep_s, mixed_s, drain_s)
+        return self.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
 
-    def _job_bound(
-        self, candidate: Candidate, sweep_s: float, mixed_s: float, drain_s: float
+    def job_bound(
+        self, candidate: Candidate, pace: Pace, sweep_s: float, mixed_s: float, drain_s: float
     ) -> float:
-        """Tokens per second over the job; longer times never make more of them."""
-        finished = self._pace.of(candidate).finished
-        steady = finished * self._q.lengths.generated_tokens / sweep_s
-        edges_s = self._edges_s(candidate, sweep_s, mixed_s, drain_s)
+        """Tokens per second over the job; longer times never make more of them.
+
+        Args:
+            sweep_s: of the mean sweep. mixed_s: of one with as much of prompts as the pace says.
+            drain_s: of the last rows' decoding.
+        """
+        steady = pace.finished * self._q.lengths.generated_tokens / sweep_s
+        edges_s = self._edges_s(candidate, pace, sweep_s, mixed_s, drain_s)
         return self._over_the_job(steady, edges_s)
 
     def bound(self, candidate: Candidate) -> Rates:
@@ -161,11 +171,11 @@ class Predictor:
         """Of the sweeps, those that read no prompt."""
         if self._q.objective == "latency":
             return 1.0
-        return 1.0 - self._pace.of(candidate).chunks.share
+        return 1.0 - self.pace.of(candidate).chunks.share
 
     def extrapolated(self, candidate: Candidate) -> tuple[str, ...]:
         """What of it lies outside the measurements, one line each."""
-        chunk, demands = self._pace.of(candidate).chunk, self._sweeps.demands
+        chunk, demands = self.pace.of(candidate).chunk, self._sweeps.demands
         return tuple(extrapolations(self._q, candidate, chunk, demands))
 
     def request_s(self, rates: Rates) -> float:
@@ -191,7 +201,7 @@ class Predictor:
 
     def sweep_times(self, candidate: Candidate) -> SweepTimes:
         """Of sweeps with other rows than a candidate's."""
-        return sweep_times(self._q, self._sweeps, self._pace, self.loads, candidate)
+        return sweep_times(self._q, self._sweeps, self.pace, self.loads, candidate)
 
     # --- rates, by whatever a sweep's time is -----------------------------------------------------
 
@@ -201,7 +211,7 @@ class Predictor:
         lengths, layers = self._q.lengths, self._q.model.num_layers
         cohort = candidate.has_cohorts
         sweeps = candidate.sweeps_per_hosted_token(layers)
-        pace = self._pace.of(candidate)
+        pace = self.pace.of(candidate)
         chunk, chunks = pace.chunk, pace.chunks
         decode_s = self._decode_s(candidate, time_of)
         mixed_s, steady_s = self._mixed_times(candidate, chunk, chunks, time_of)
@@ -209,7 +219,7 @@ class Predictor:
         sweep_s = share * steady_s + (1 - share) * decode_s
         steady = pace.finished * lengths.generated_tokens / sweep_s
         drain_s = self._drain_s(candidate, decode_s, time_of)
-        edges_s = self._edges_s(candidate, sweep_s, mixed_s, drain_s)
+        edges_s = self._edges_s(candidate, pace, sweep_s, mixed_s, drain_s)
         return Rates(
             tokens_per_s=steady,
             tpot_s=sweep_s,
@@ -231,14 +241,14 @@ class Predictor:
         return max(sweeps * decode_s, sweeps * hosted_s)
 
     def _edges_s(
-        self, candidate: Candidate, sweep_s: float, mixed_s: float, drain_s: float
+        self, candidate: Candidate, pace: Pace, sweep_s: float, mixed_s: float, drain_s: float
     ) -> float:
         """Beyond the steady state, to fill all rows with prompts and to decode the last ones.
 
         Args:
             mixed_s: of a sweep with as much of prompts as the rows' pace asks for.
         """
-        rows, pace = candidate.rows, self._pace.of(candidate)
+        rows = candidate.rows
         fill_s = rows * self._q.lengths.prompt_tokens / pace.chunk * mixed_s
         # a few rows that end faster alone than beside others gain nothing by it here
         return max(0.0, fill_s + drain_s - rows * sweep_s / pace.finished)
@@ -254,7 +264,7 @@ class Predictor:
     def _alone(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         """One request after the other."""
         lengths = self._q.lengths
-        chunk = self._pace.chunk_alone(candidate)
+        chunk = self.pace.chunk_alone(candidate)
         chunks = math.ceil(lengths.prompt_tokens / chunk)
         ttft_s = chunks * self._mixed_s(candidate.idle(), chunk, candidate.host_rows, time_of)
         tpot_s = self._decode_s(candidate, time_of)
@@ -270,7 +280,7 @@ class Predictor:
 
         One of them is timed; the others differ from it as their bounds do.
         """
-        hosted = self._pace.of(candidate).on_host
+        hosted = self.pace.of(candidate).on_host
 
         def bound_s(tokens: int) -> float:
             return self._mixed_s(candidate, tokens, hosted, self._sweeps.bound_s)
@@ -287,16 +297,16 @@ class Predictor:
 
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
-        loads = self._pace.loads(candidate, chunk, hosted)
+        loads = self.pace.loads(candidate, chunk, hosted)
         return sum(weight * time_of(candidate.elsewhere, load) for weight, load in loads)
 
     def _steady(self, candidate: Candidate, decode: SweepTime, prefill_share: float) -> SweepTime:
         """The mean of the sweeps that decode only and of those that read prompts as well."""
         if self._q.objective == "latency":
             return decode
-        pace = self._pace.of(candidate)
+        pace = self.pace.of(candidate)
         chunk, hosted = pace.chunks.mean, pace.on_host
         parts = [(1 - prefill_share, decode)]
-        for weight, load in self._pace.loads(candidate, chunk, hosted):
+        for weight, load in self.pace.loads(candidate, chunk, hosted):
             parts.append((prefill_share * weight, self._sweeps.time(candidate.elsewhere, load)))
         return mean_sweep(parts)

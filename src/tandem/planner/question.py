@@ -138,6 +138,17 @@ class Question:
     step_sizes: tuple[int, ...] = ()
     measured_card: AcceleratorMeasurements | None = None
 
+    def asks_the_same_as(self, other: "Question") -> bool:
+        """Whether the machines, or what was measured on them, differ at most."""
+        return other == replace(
+            self,
+            hardware=other.hardware,
+            device_bytes=other.device_bytes,
+            host_bytes=other.host_bytes,
+            measured=other.measured,
+            measured_card=other.measured_card,
+        )
+
     def takes_as_long_as(self, other: "Question") -> bool:
         """Whether the machines differ in their memory's size at most, so that what both hold takes
         equally long on them.

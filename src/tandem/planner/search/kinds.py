@@ -1,19 +1,19 @@
 """Candidates by kind: those of one kind fall about equally short of their bounds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import CpuHome
+from tandem.planner.glance import Glances
 from tandem.planner.option import Option
 from tandem.planner.policies import WITHOUT_PASSES, Policy, strategy_alone
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.search.candidates import Candidates
 from tandem.planner.search.lending import Lending
-from tandem.planner.search.pile import Look, Pile
+from tandem.planner.search.pile import FirstLook, Look, Pile
 from tandem.planner.search.row_limits import RowLimits
-from tandem.planner.search.speedup import largest_speedup
 from tandem.planner.sweeps import Sweeps
 
 WORTH_MOVING = 1.0005
@@ -26,18 +26,19 @@ Kind = tuple[Strategy, int, bool, CpuHome | None, bool, bool, bool]
 
 
 class Estimate(NamedTuple):
-    """A candidate, and tokens per second that it cannot exceed."""
+    """A candidate, or what it lends, and tokens per second that this cannot exceed."""
 
     candidate: Candidate
     kind: Kind
     most_per_s: float
+    lends: bool
 
 
 class KindPile(Pile):
     """With those that were tried and are in time."""
 
-    def __init__(self, looks: Sequence[Look], reached: float) -> None:
-        super().__init__(looks, reached)
+    def __init__(self, first: FirstLook, looks: Sequence[Look], reached: float) -> None:
+        super().__init__(first, looks, reached)
         self.options: list[Option] = []
 
     @property
@@ -50,8 +51,7 @@ class Kinds:
     """All candidates of a question, piled up by kind, for each policy anew.
 
     Args:
-        like: of a machine much like this one, whose kinds fell as short of their bounds. What
-            cannot become good enough by this machine's being faster is left out.
+        like: of a machine much like this one, whose kinds fell as short of their bounds.
         hopeless: kinds that are left out.
     """
 
@@ -70,15 +70,9 @@ class Kinds:
         reached: dict[Kind, float] = {} if like is None else like.reached()
         self._reached = reached
         self._hopeless = hopeless
+        self._glances = Glances(question, sweeps, predictor)
         same_room = like is not None and question.holds_as_much_as(like._q)
-        self._plain: dict[str, list[Candidate]] = {}
-        self._like: Kinds | None = None
-        self._speedup = 0.0
-        if like is not None and same_room:
-            self._plain, self._like = like._plain, like
-            self._speedup = largest_speedup(question.hardware, like._q.hardware)
-        # by plain candidate, tokens per second that neither it nor one that lends exceeds
-        self._most: dict[Candidate, float] = {}
+        self._plain: dict[str, list[Candidate]] = like._plain if like and same_room else {}
         self._estimated: dict[str, tuple[float, list[Estimate]]] = {}
         self._piles: dict[str, tuple[float, dict[Kind, KindPile]]] = {}
 
@@ -108,17 +102,18 @@ class Kinds:
 
     def _piled(self, policy: Policy, least: float) -> dict[Kind, KindPile]:
         piles: dict[Kind, KindPile] = {}
-        layers = self._q.movable_layers
+        layers, lent = self._q.movable_layers, "host" in policy.homes
         looks = self._predictor.rough_bound, self._bound_of
         for part in _PARTS:
             if set(part.strategies).isdisjoint(policy.strategies):
                 continue
-            for candidate, kind, most_per_s in self._enumerated(part, least):
-                if policy.allows(candidate, layers):
+            for candidate, kind, most_per_s, lends in self._enumerated(part, least):
+                if policy.allows(candidate, layers) and (lent or not lends):
                     pile = piles.get(kind)
                     if pile is None:
-                        pile = piles[kind] = KindPile(looks, self._reached.get(kind, 0.0))
-                    pile.add(candidate, most_per_s)
+                        reached = self._reached.get(kind, 0.0)
+                        pile = piles[kind] = KindPile(self._first_look, looks, reached)
+                    pile.add(candidate, most_per_s, lends)
         return piles
 
     def forget(self, policy: Policy) -> None:
@@ -132,33 +127,45 @@ class Kinds:
     def hopeless(self, best_per_s: float) -> frozenset[Kind]:
         """Kinds that promise so much less than the best option that no small change helps them."""
         most: dict[Kind, float] = {}
+        least = _HOPELESS * best_per_s
         for kind, pile in self._all_piles():
-            most[kind] = max(most.get(kind, 0.0), pile.most_per_s)
-        return frozenset(kind for kind, found in most.items() if 0 < found < _HOPELESS * best_per_s)
+            most[kind] = max(most.get(kind, 0.0), pile.most_per_s(least))
+        return frozenset(kind for kind, found in most.items() if 0 < found < least)
 
     def _all_piles(self) -> list[tuple[Kind, KindPile]]:
         return [entry for _, piles in self._piles.values() for entry in piles.items()]
 
     def _enumerated(self, part: Policy, least: float) -> list[Estimate]:
         """All candidates of a part, with tokens per second that they cannot exceed, if that may be
-        more than `least`, and but for those that surely break the bound on time per token.
+        more than `least`.
         """
         known = self._estimated.get(part.name)
         if known is not None and known[0] <= least:
             return known[1]
-        estimated: list[Estimate] = []
-        for plain in self._plain_of(part, least):
-            if self._hopeless and self.of(plain) in self._hopeless:
-                continue
-            if self._falls_short(plain, least):
-                continue
-            for candidate in (plain, *self._lending.of(plain)):
-                most_per_s = self._predictor.first_bound(candidate)
-                if not self._predictor.is_surely_late(candidate):
-                    estimated.append(Estimate(candidate, self.of(candidate), most_per_s))
-                self._most[plain] = max(self._most.get(plain, 0.0), most_per_s)
+        estimated = [
+            estimate
+            for plain in self._plain_of(part, least)
+            if (kind := self.of(plain)) not in self._hopeless
+            for estimate in self._at_a_glance(plain, kind)
+            if estimate.most_per_s > least
+        ]
         self._estimated[part.name] = least, estimated
         return estimated
+
+    def _at_a_glance(self, plain: Candidate, kind: Kind) -> Iterator[Estimate]:
+        yield Estimate(plain, kind, self._glances.of(plain), lends=False)
+        if self._lending.is_possible(plain):
+            lent: Kind = (*kind[:3], "host", *kind[4:])
+            yield Estimate(plain, lent, self._glances.of(plain, lends=True), lends=True)
+
+    def _first_look(self, plain: Candidate, lends: bool) -> tuple[Candidate, float] | None:
+        """The candidate, or what it lends, if anything, with its first bound; None as well if it
+        surely breaks the bound on time per token.
+        """
+        candidate = next(self._lending.of(plain), None) if lends else plain
+        if candidate is None or self._predictor.is_surely_late(candidate):
+            return None
+        return candidate, self._predictor.first_bound(candidate)
 
     def _plain_of(self, part: Policy, least: float) -> Iterable[Candidate]:
         """Those of a part that may reach `least` with their rows."""
@@ -170,13 +177,6 @@ class Kinds:
             # nothing is left out, which a machine with other rates could have in time
             self._plain[part.name] = found
         return found
-
-    def _falls_short(self, plain: Candidate, least: float) -> bool:
-        """Whether, after what it promised on the machine like this one, it promises too little."""
-        if self._like is None:
-            return False
-        most = self._like._most.get(plain)
-        return most is not None and most * self._speedup < least
 
     def _bound_of(self, candidate: Candidate) -> float | None:
         """None if it breaks the bound on time per token, or lends layers for nothing."""

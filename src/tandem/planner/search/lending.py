@@ -26,6 +26,13 @@ class Lending:
         if proposed is not None:
             yield proposed
 
+    @staticmethod
+    def is_possible(candidate: Candidate) -> bool:
+        """Whether there may be a proposal."""
+        return not (
+            candidate.has_cohorts or candidate.on_cpu or not candidate.elsewhere.may_be_lent
+        )
+
     def _propose(self, candidate: Candidate) -> Iterator[Candidate]:
         """So many layers that link and CPU take equally long, if both are then faster.
 
@@ -35,7 +42,7 @@ class Lending:
         """
         here, streamed = candidate.elsewhere, candidate.streamed
         most = here.may_be_lent
-        if candidate.has_cohorts or candidate.on_cpu or not most:
+        if not self.is_possible(candidate):
             return
         if self._predictor.decode_share(candidate) < _LEAST_SHARE:
             return

@@ -9,6 +9,8 @@ from tandem.planner.candidate import Candidate
 _HOPE = 1.01
 """A kind may come so much closer to its bound than it has so far."""
 
+FirstLook = Callable[[Candidate, bool], tuple[Candidate, float] | None]
+"""At a candidate that is added, or at what it lends: what that is, and its tokens per second."""
 Look = Callable[[Candidate], float | None]
 
 
@@ -17,7 +19,8 @@ class _Entry(NamedTuple):
 
     Attributes:
         number: of a pile's entries, so that candidates are never compared.
-        looks: how often the first field has been refined.
+        looks: how often the first field has been refined. lends: before the first look, whether it
+            stands for what the candidate lends.
     """
 
     minus_tokens_per_s: float
@@ -26,33 +29,40 @@ class _Entry(NamedTuple):
     number: int
     candidate: Candidate
     looks: int
+    lends: bool
 
 
 class Pile:
     """A heap of candidates.
 
     Args:
+        first: tells what is added from tokens per second alone; None: it is out of the question, or
+            lends nothing.
         looks: tokens per second that a candidate cannot exceed, ever closer and dearer, the last
-            one its bound; None: it is out of the question.
+            one its bound; None likewise.
 
     Attributes:
         reached: most of its bound that any of them has reached; 0: none was tried.
     """
 
-    def __init__(self, looks: Sequence[Look], reached: float) -> None:
+    def __init__(self, first: FirstLook, looks: Sequence[Look], reached: float) -> None:
         self.reached = reached
-        self._looks, self._heap = looks, list[_Entry]()
+        self._first, self._looks, self._heap = first, looks, list[_Entry]()
         self._taken_per_s = 0.0
 
-    def add(self, candidate: Candidate, most_per_s: float) -> None:
-        """One more candidate, which cannot exceed `most_per_s`."""
-        number = len(self._heap)
-        entry = _Entry(-most_per_s, candidate.streamed, candidate.rows, number, candidate, 0)
+    def add(self, candidate: Candidate, most_per_s: float, lends: bool) -> None:
+        """One more candidate, or what it lends, which cannot exceed `most_per_s`."""
+        number, rows = len(self._heap), candidate.rows
+        entry = _Entry(-most_per_s, candidate.streamed, rows, number, candidate, 0, lends)
         heapq.heappush(self._heap, entry)
 
-    @property
-    def most_per_s(self) -> float:
-        """Tokens per second that none of them exceeds, those taken included."""
+    def most_per_s(self, least: float) -> float:
+        """Tokens per second that none of them exceeds, those taken included.
+
+        Args:
+            least: of interest, as in `promise`.
+        """
+        self._settle(least, looks=1)
         return max(self._taken_per_s, self._first_per_s)
 
     @property
@@ -84,15 +94,34 @@ class Pile:
         self._taken_per_s = max(self._taken_per_s, bound)
         return entry.candidate, bound
 
-    def _settle(self, least: float) -> None:
-        """Look at the first ones until one that is bounded stays first, or none exceeds `least`."""
-        while self._heap and self._heap[0].looks < len(self._looks):
+    def _settle(self, least: float, looks: int | None = None) -> None:
+        """Look at the first ones until one that has been looked at so often stays first, or none
+        exceeds `least`.
+
+        Args:
+            looks: None: as often as can be.
+        """
+        enough = 1 + len(self._looks) if looks is None else looks
+        while self._heap and self._heap[0].looks < enough:
             entry = self._heap[0]
             if -entry.minus_tokens_per_s <= least:
                 return
-            most_per_s = self._looks[entry.looks](entry.candidate)
-            if most_per_s is None:
+            seen = self._seen(entry)
+            if seen is None:
                 heapq.heappop(self._heap)
-                continue
-            seen = entry._replace(minus_tokens_per_s=-most_per_s, looks=entry.looks + 1)
-            heapq.heapreplace(self._heap, seen)
+            else:
+                heapq.heapreplace(self._heap, seen)
+
+    def _seen(self, entry: _Entry) -> _Entry | None:
+        """After one more look."""
+        if not entry.looks:
+            found = self._first(entry.candidate, entry.lends)
+        else:
+            most_per_s = self._looks[entry.looks - 1](entry.candidate)
+            found = None if most_per_s is None else (entry.candidate, most_per_s)
+        if found is None:
+            return None
+        candidate, most_per_s = found
+        return entry._replace(
+            minus_tokens_per_s=-most_per_s, candidate=candidate, looks=entry.looks + 1
+        )

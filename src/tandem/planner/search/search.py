@@ -60,7 +60,8 @@ class Search:
         else:
             beside = None if like is None else like._sweeps
             self._sweeps = Sweeps(question, self.footprint, self.schedules, like=beside)
-            self.predictor = Predictor(question, self._sweeps)
+            same = None if like is None else like.predictor
+            self.predictor = Predictor(question, self._sweeps, like=same)
             self._lending = Lending(self._sweeps, self.predictor)
         candidates = Candidates(question, self.footprint)
         self._options = Options(question, self.footprint, self.predictor)

@@ -1,0 +1,97 @@
+"""Tokens per second that a candidate cannot exceed, at a first glance.
+
+From what all sweeps take with its layers elsewhere, and what its requests add wherever layers are.
+Thousands of candidates share a few of each, so that most are put aside without a bound of their
+own.
+"""
+
+from math import inf
+from typing import NamedTuple
+
+from tandem.planner.candidate import Candidate, Strategy
+from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.prediction import Predictor
+from tandem.planner.prompt_pace import Pace
+from tandem.planner.question import Question
+from tandem.planner.sweeps import Sweeps
+
+_ROUNDED_UP = 1 + 1e-9
+
+
+class _Least(NamedTuple):
+    """Less than which no sweep takes with some layers elsewhere, as in `LeastSweep`; and no token
+    of a prompt.
+    """
+
+    chain_s: float
+    whole_s: float
+    with_prompts_s: float
+    token_s: float
+
+
+class _Requests(NamedTuple):
+    """What requests in some places bring.
+
+    Attributes:
+        attention_s: less than which theirs takes in no sweep. beside: tokens that each decodes.
+    """
+
+    pace: Pace
+    attention_s: float
+    beside: int
+
+
+class Glances:
+    """At candidates of one question."""
+
+    def __init__(self, question: Question, sweeps: Sweeps, predictor: Predictor) -> None:
+        self._q, self._sweeps, self._predictor = question, sweeps, predictor
+        self._least: dict[Elsewhere, _Least] = {}
+        self._requests: dict[tuple[Strategy, int, int, float, int, int], _Requests] = {}
+
+    def of(self, candidate: Candidate, *, lends: bool = False) -> float:
+        """No less than the first bound of a candidate that lends no layers; infinite where too
+        little is known.
+
+        Args:
+            lends: of the same that does, however many.
+        """
+        if self._q.objective == "latency":
+            return inf
+        if candidate.has_cohorts and not candidate.device_rows:
+            return inf  # in sweeps that may go through one layer
+        here, (pace, attention_s, beside) = self._least_of(candidate), self._requests_of(candidate)
+        mixed_least_s = max(here.with_prompts_s, here.chain_s + attention_s)
+        decode_s = mixed_least_s
+        if lends:
+            decode_s = max(here.whole_s, here.chain_s + attention_s)
+        token_s, steady_s = here.token_s, 0.0
+        for weight, tokens in pace.chunks.weighted:
+            computed_s = (tokens + beside) * token_s + attention_s
+            steady_s += weight * (computed_s if computed_s > mixed_least_s else mixed_least_s)
+        sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
+        mixed_s = max(mixed_least_s, (pace.chunk + beside) * token_s + attention_s)
+        drain_s = self._q.lengths.decode_sweeps * decode_s
+        predictor = self._predictor
+        return _ROUNDED_UP * predictor.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
+
+    def _least_of(self, candidate: Candidate) -> _Least:
+        elsewhere = candidate.elsewhere
+        found = self._least.get(elsewhere)
+        if found is None:
+            chain_s, whole_s, with_prompts_s = self._sweeps.least(elsewhere)
+            token_s = self._sweeps.token_s(elsewhere)
+            found = _Least(chain_s, whole_s, with_prompts_s, token_s)
+            self._least[elsewhere] = found
+        return found
+
+    def _requests_of(self, candidate: Candidate) -> _Requests:
+        rows = candidate.device_rows, candidate.host_rows, candidate.device_share
+        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens)
+        found = self._requests.get(key)
+        if found is None:
+            attention_s = self._sweeps.attention_s(self._predictor.loads.of(candidate))
+            pace = self._predictor.pace.of(candidate)
+            found = _Requests(pace, attention_s, candidate.in_every_sweep())
+            self._requests[key] = found
+        return found
