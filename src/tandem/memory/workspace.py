@@ -5,6 +5,7 @@ emulated accelerator runs they are charged for the time of each operation.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tandem.spec.dtype import DType
 from tandem.spec.layer_operations import layer_operations
@@ -148,7 +149,7 @@ class StepMemory:
             return (_FP32_BYTES * arrays + adds * self._dtype.size_bytes) * width
         return 0
 
-    @property
+    @cached_property
     def expert_bytes(self) -> int:
         """While experts work on few tokens, whatever their number: their rows, in float32."""
         experts = self._spec.experts
@@ -157,7 +158,7 @@ class StepMemory:
         row = 2 * self._spec.hidden_size + experts.intermediate_size
         return _FEW_EXPERT_ROWS * row * _FP32_BYTES
 
-    @property
+    @cached_property
     def routed_token_bytes(self) -> int:
         """Held per token between the router and the experts: their input, and the choice."""
         experts = self._spec.experts
@@ -166,7 +167,7 @@ class StepMemory:
         choice = experts.per_token * (_INDEX_BYTES + _FP32_BYTES)
         return self._spec.hidden_size * self._dtype.size_bytes + choice
 
-    @property
+    @cached_property
     def experts_token_bytes(self) -> int:
         """While experts work, beside their input."""
         experts = self._spec.experts
@@ -174,18 +175,18 @@ class StepMemory:
             return 0
         return self._expert_token_bytes(experts) - self._spec.hidden_size * self._dtype.size_bytes
 
-    @property
+    @cached_property
     def token_bytes(self) -> int:
         """Held per token through all layers: residual, rotation, position, token id and row."""
         residual = self._spec.hidden_size * self._dtype.size_bytes
         return residual + self.rotation_token_bytes + 3 * _INDEX_BYTES
 
-    @property
+    @cached_property
     def rotation_token_bytes(self) -> int:
         """Cosines and sines of a position, made in the first layer and kept."""
         return len(self._spec.ropes) * 2 * self._spec.head_dim * _FP32_BYTES
 
-    @property
+    @cached_property
     def qkv_token_bytes(self) -> int:
         """Held per token from PRE to the merge: q, k and v; the turned q and k are copies, while v
         keeps the product of all three.
@@ -194,23 +195,23 @@ class StepMemory:
         turned = q + kv if self._spec.rope is not None else 0
         return (q + 2 * kv + turned) * self._dtype.size_bytes
 
-    @property
+    @cached_property
     def partial_token_bytes(self) -> int:
         """One tier's attention: result and log-sum-exp in float32."""
         return (self._spec.q_size + self._spec.num_heads) * _FP32_BYTES
 
-    @property
+    @cached_property
     def attend_token_bytes(self) -> int:
         """While attending: a new partial result, and the queries in float32 if they are not."""
         narrow = self._dtype is not DType.FLOAT32
         return self.partial_token_bytes + (self._spec.q_size * _FP32_BYTES if narrow else 0)
 
-    @property
+    @cached_property
     def attention_token_bytes(self) -> int:
         """The merged attention."""
         return self._spec.q_size * self._dtype.size_bytes
 
-    @property
+    @cached_property
     def merge_token_bytes(self) -> int:
         """While the attention of two tiers is merged."""
         return _MERGE_ARRAYS * self.partial_token_bytes + self.attention_token_bytes
@@ -302,7 +303,7 @@ class StepMemory:
             self.sample_bytes(step.logits_rows, 2, step.device_type, draws=True),
         )
 
-    @property
+    @cached_property
     def kernel_buffer_token_bytes(self) -> int:
         """What the compiled kernels keep of a layer's activations for the next one.
 

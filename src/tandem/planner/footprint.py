@@ -43,9 +43,14 @@ class TierUse:
 
 
 class Footprint:
-    """Sums for one question. Pages and workspaces are those of `memory/`, as the engine's are."""
+    """Sums for one question. Pages and workspaces are those of `memory/`, as the engine's are.
 
-    def __init__(self, question: Question) -> None:
+    Args:
+        like: of a question about the same requests, of which what does not hang on the machine is
+            shared.
+    """
+
+    def __init__(self, question: Question, like: "Footprint | None" = None) -> None:
         model, precision = question.model, question.precision
         self._q = question
         self.page = KVPageSpec.of_model(model, dtype=precision.kv, block_size=question.block_size)
@@ -65,7 +70,8 @@ class Footprint:
         lengths = question.lengths
         self.held = HeldBlocks.of(lengths, question.block_size)
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
-        self._tables: dict[int, RowTables] = {}
+        shared = like if like is not None and question.asks_the_same_as(like._q) else None
+        self._tables: dict[int, RowTables] = {} if shared is None else shared._tables
         self._workspaces: dict[LargestStep, int] = {}
         self._rooms: dict[tuple[Strategy, Elsewhere, int], Room] = {}
 

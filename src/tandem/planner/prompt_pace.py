@@ -51,15 +51,15 @@ class PromptPace:
         self._question, self._lengths = question, question.lengths
         self._layers = question.model.num_layers
         self._step_of = question.step_of
-        self._paces: dict[tuple[Strategy, int, int, int, int, int], Pace] = {}
+        self._paces: dict[tuple[Strategy, int, int, int, int, bool], Pace] = {}
 
     def of(self, candidate: Candidate) -> Pace:
         """Beside a candidate's rows."""
-        rows = candidate.device_rows, candidate.host_rows
-        places = num_places(self._question, candidate)
-        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens, places)
+        rows, split = (candidate.device_rows, candidate.host_rows), candidate.device_share > 0
+        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens, split)
         pace = self._paces.get(key)
         if pace is None:
+            places = num_places(self._question, candidate)
             pace = self._paces[key] = self._pace(candidate, places)
         return pace
 

@@ -127,10 +127,9 @@ class Kinds:
     def hopeless(self, best_per_s: float) -> frozenset[Kind]:
         """Kinds that promise so much less than the best option that no small change helps them."""
         most: dict[Kind, float] = {}
-        least = _HOPELESS * best_per_s
         for kind, pile in self._all_piles():
-            most[kind] = max(most.get(kind, 0.0), pile.most_per_s(least))
-        return frozenset(kind for kind, found in most.items() if 0 < found < least)
+            most[kind] = max(most.get(kind, 0.0), pile.most_per_s())
+        return frozenset(kind for kind, found in most.items() if 0 < found < _HOPELESS * best_per_s)
 
     def _all_piles(self) -> list[tuple[Kind, KindPile]]:
         return [entry for _, piles in self._piles.values() for entry in piles.items()]

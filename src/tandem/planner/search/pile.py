@@ -56,13 +56,9 @@ class Pile:
         entry = _Entry(-most_per_s, candidate.streamed, rows, number, candidate, 0, lends)
         heapq.heappush(self._heap, entry)
 
-    def most_per_s(self, least: float) -> float:
-        """Tokens per second that none of them exceeds, those taken included.
-
-        Args:
-            least: of interest, as in `promise`.
-        """
-        self._settle(least, looks=1)
+    def most_per_s(self) -> float:
+        """Tokens per second that none of them exceeds, those taken included, by a first look."""
+        self._settle(0.0, looks=1)
         return max(self._taken_per_s, self._first_per_s)
 
     @property

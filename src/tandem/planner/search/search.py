@@ -53,7 +53,7 @@ class Search:
         self.question, self._known = question, tuple(known)
         self._effort = effort or (FULL if like is None else REDUCED)
         self.schedules = Schedules.of_model(question.model) if like is None else like.schedules
-        self.footprint = Footprint(question)
+        self.footprint = Footprint(question, None if like is None else like.footprint)
         if like is not None and question.takes_as_long_as(like.question):
             self._sweeps, self.predictor = like._sweeps, like.predictor
             self._lending = like._lending
