@@ -11,6 +11,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.schedule import Schedules
 from tandem.planner.footprint import Footprint
+from tandem.planner.glance import Glances
 from tandem.planner.policies import POLICIES
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
@@ -68,6 +69,22 @@ def test_whatever_may_be_of_interest_is_within_the_limits(question: Question, sh
     assert {each for each, per_s in every.items() if per_s > least_per_s} <= kept
     if question.objective == "throughput":
         assert len(kept) < len(every)
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_a_glance_promises_no_less_than_the_first_bound_and_often_little_more(question: Question):
+    found = Enumerated(question)
+    glances = Glances(question, found.sweeps, found.predictor)
+    near = []
+    for candidate in found.with_lent():
+        lends, plain = candidate.elsewhere.lent > 0, candidate
+        if lends:
+            plain = candidate.with_elsewhere(candidate.elsewhere.lending(0))
+        most, first = glances.of(plain, lends=lends), found.predictor.first_bound(candidate)
+        assert most >= first, candidate
+        near.append(most < 1.5 * first)
+    if question.objective == "throughput":
+        assert sum(near) > len(near) / 2
 
 
 @pytest.mark.parametrize("bound", [1.02, 1.5, 4.0])
