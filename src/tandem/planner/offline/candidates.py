@@ -160,9 +160,10 @@ class BlockCandidates:
         return low
 
     def _has_room(self, candidate: BlockCandidate, streamed: int) -> bool:
-        moved = replace(candidate, streamed=streamed)
-        device = self._footprint.device(moved, prompts_on_host=True)
-        return device.total <= self._q.device_bytes
+        moved, most = replace(candidate, streamed=streamed), self._q.device_bytes
+        # slots for activations may take more than those of short prompts
+        away = (self._footprint.device(moved, prompts_on_host=each) for each in (True, False))
+        return any(device.total <= most for device in away)
 
     def _shared(self, start: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """The start with KV on the accelerator, on its way there, and on the CPU."""
@@ -232,6 +233,8 @@ class BlockCandidates:
         return self._most_known[key]
 
     def _most(self, start: BlockCandidate, policy: OfflinePolicy) -> int:
+        if self._footprint.fits(self._footprint.placed(start.shared(start.rows, 0))):
+            return start.rows  # which needs no slots, as any that is streamed does
         cpu_only = policy.attends and not policy.streams
         return max(
             self._footprint.most_resident(start.shared(0, start.rows if cpu_only else 0)),

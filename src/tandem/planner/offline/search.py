@@ -86,13 +86,15 @@ class OfflineSearch:
                 before = _better(before, self.option(candidate))
         if before is not None and not self._effort.all:
             return self._search(policy, before)
-        best = _better(before, self._searched(policy))
-        if best is not None and policy.adapts:
-            best = self._rounded(best, policy)
+        best = self._refined(_better(before, self._searched(policy)), policy)
         if policy.name == "auto" and self._effort.policies:
             for narrower in OFFLINE_POLICIES.values():
                 best = _better(best, self._exceeding(narrower, best))
         return best
+
+    def shortlisted(self, policy: OfflinePolicy) -> BlockOption | None:
+        """The best of what is found without policies that allow less being searched as if alone."""
+        return self._refined(self._searched(policy), policy)
 
     def promising(
         self, policy: OfflinePolicy, least: float = 0.0
@@ -196,6 +198,9 @@ class OfflineSearch:
             if start is not None and best is not None and _is_near(start.tokens_per_s, best):
                 best = _better(best, self._moved(start, policy))
         return best
+
+    def _refined(self, best: BlockOption | None, policy: OfflinePolicy) -> BlockOption | None:
+        return self._rounded(best, policy) if best is not None and policy.adapts else best
 
     def _rounded(self, best: BlockOption, policy: OfflinePolicy) -> BlockOption:
         """The best option's block by shares of its linear programmes, one for each way to run it,
