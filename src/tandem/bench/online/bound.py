@@ -27,6 +27,11 @@ class Bound:
     how: str
     of_plans: float
 
+    @property
+    def least_per_s(self) -> float:
+        """The smaller of both, which is the one that holds: neither can be exceeded."""
+        return min(self.tokens_per_s, self.of_plans)
+
 
 def bound_of(
     decodes_only: bool,

@@ -112,14 +112,8 @@ def _captured(
     gain = 0.0
     if auto.auto_over is None and alone.auto_over is not None:
         gain = alone.auto_over.median - 1
-    bounds = {
-        "gain over gpu-only": bound.tokens_per_s,
-        "gain over gpu-only, of plans'": bound.of_plans,
-    }
-    return [
-        row(metric, gain, "ratio - 1", max(0.0, most / alone.executed - 1) or None)
-        for metric, most in bounds.items()
-    ]
+    most = max(0.0, bound.least_per_s / alone.executed - 1)
+    return [row("gain over gpu-only", gain, "ratio - 1", most or None)]
 
 
 def _honesty(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
@@ -165,7 +159,8 @@ def describe(outcome: CellOutcome) -> list[str]:
     lines = [str(outcome.cell)]
     bound = outcome.bound
     if bound is not None and alone is not None:
-        lines.append(f"  bound {bound.tokens_per_s / alone.executed:.2f}x gpu-only: {bound.how}")
+        most, plans = (each / alone.executed for each in (bound.tokens_per_s, bound.of_plans))
+        lines.append(f"  bound {most:.2f}x gpu-only: {bound.how}; no plan exceeds {plans:.2f}x")
     for each in figures:
         lines += _policy_lines(outcome, each, alone, bound)
     lines += [
@@ -236,14 +231,10 @@ def _policy_lines(
 
 
 def _shares(gain: float, alone: float, bound: Bound | None) -> str:
-    """Of the gain that there could be, where that is worth capturing."""
-    if bound is None:
+    """Of the gain that there could be by the smaller bound, where it is worth capturing."""
+    if bound is None or bound.least_per_s / alone < WORTH_CAPTURING:
         return ""
-    bounds = {"the gain": bound.tokens_per_s, "any plan's": bound.of_plans}
-    worth = {
-        what: most / alone - 1 for what, most in bounds.items() if most / alone >= WORTH_CAPTURING
-    }
-    return "".join(f", {gain / most:.0%} of {what}" for what, most in worth.items())
+    return f", {gain / (bound.least_per_s / alone - 1):.0%} of the gain that neither bound excludes"
 
 
 def _ratios(outcome: CellOutcome) -> tuple[Ratio, ...]:
