@@ -116,6 +116,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         kv_placement=placement,
         max_host_seqs=draw(st.sampled_from((0, 1, 8))),
         max_device_seqs=draw(st.sampled_from((0, 0, 1, 3))),
+        prompts_on_device=draw(st.booleans()),
         split_blocks=draw(st.sampled_from((0, 0, 1, 2, 99))),
         preemption_mode=draw(st.sampled_from(("recompute", "swap", "auto"))),
         prefix_caching=draw(st.booleans()),

@@ -88,6 +88,7 @@ class Setup:
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
     max_device_seqs: int = 0
+    prompts_on_device: bool = False
     split_blocks: int = 0
     preemption_mode: PreemptionMode = "recompute"
     prefix_caching: bool = True
@@ -136,6 +137,7 @@ class Setup:
             kv_placement=self.kv_placement,
             max_host_seqs=self.max_host_seqs,
             max_device_seqs=self.max_device_seqs,
+            prompts_on_device=self.prompts_on_device,
             split_blocks=self.split_blocks,
             preemption_mode=self.preemption_mode,
             launch_ahead_steps=self.launch_ahead_steps if self.overlap else 1,

@@ -33,6 +33,7 @@ _FORMS: dict[str, forms.Form] = {
     "max_join_wait_s": forms.number,
     "kv_placement": forms.text,
     "embedding": forms.text,
+    "prompts_on_device": forms.flag,
     "notes": forms.texts,
 }
 _HOMES = (*HOMES, "disk_streamed")
@@ -58,6 +59,8 @@ class OnlinePlan:
         kv_placement: tier in which requests keep their KV.
         max_host_seqs: under `auto`, requests that may start on the host for want of room.
         max_device_seqs: beside those, requests on the accelerator; 0: as many as it has room for.
+        prompts_on_device: requests that lie on the host read their prompts on the accelerator, from
+            where their KV goes to the host.
         split_blocks: of a request that is too long for the accelerator, leading KV blocks that lie
             there; 0: half of those that it has, or all where one runs at a time.
         notes: what was decided for the user and why, one line each.
@@ -83,6 +86,7 @@ class OnlinePlan:
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
     max_device_seqs: int = 0
+    prompts_on_device: bool = False
     split_blocks: int = 0
     interposition_budget: int = 0
     embedding: EmbeddingHome = "resident"

@@ -22,6 +22,8 @@ class SchedulerConfig:
             device; others wait.
         max_device_seqs: beside such requests, how many others may be there; 0: as many as there is
             memory for. Their KV grows, and where too many began, it would go on on the host.
+        prompts_on_device: requests that may lie on the host for want of room read their prompts on
+            the device, and leave it then.
         tpot_bound_s: how long a step should take at most, where steps are chosen by predicted time;
             None: as long as it pays.
         ttft_bound_s: within which a request's first token is wanted from its arrival: whose prompts
@@ -42,6 +44,7 @@ class SchedulerConfig:
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
     max_device_seqs: int = 0
+    prompts_on_device: bool = False
     preemption_mode: PreemptionMode = "recompute"
     launch_ahead_steps: int = 2
     max_cohorts: int = 1

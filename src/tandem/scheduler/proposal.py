@@ -26,11 +26,13 @@ class Admission:
 
     Attributes:
         device_limit: leading blocks to keep on the device.
+        leaves: all of them go to the host once the prompt has been read.
     """
 
     request_id: str
     num_tokens: int
     device_limit: int
+    leaves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class StepProposal:
             their beginning is brought there; they compute nothing before it has come.
         spill: rows whose further blocks go to the other tier, since their own is full.
         preempt: rows that give up their device memory (after draining).
+        leave: rows whose prompts have been read on the device: their blocks go to the host.
         swap_in: swapped rows to bring back to the device; `resume` those that go on where they are.
         cohort_starts: rows of each new cohort; `starts_ahead` whether they join before their last
             joins are decided. cohort_joins: the cohorts that join this sweep.
@@ -57,6 +60,7 @@ class StepProposal:
     fetches: tuple[str, ...] = ()
     spill: tuple[int, ...] = ()
     preempt: tuple[int, ...] = ()
+    leave: tuple[int, ...] = ()
     swap_in: tuple[int, ...] = ()
     resume: tuple[int, ...] = ()
     cohort_starts: tuple[LongArray, ...] = ()
@@ -79,12 +83,16 @@ class StepProposal:
     @property
     def only_goes_on(self) -> bool:
         """True if rows only decode, in the main lane or in cohorts that are under way."""
-        changes = self.spill or self.preempt or self.swap_in or self.resume or self.fetches
         comes = self.chunks or self.admissions or self.cohort_starts
-        return not (changes or comes)
+        return not (self._changes or comes)
 
     @property
     def empty(self) -> bool:
         """True if nothing at all is proposed."""
-        changes = self.spill or self.preempt or self.swap_in or self.resume or self.fetches
-        return not (self.computes or changes)
+        return not (self.computes or self._changes)
+
+    @property
+    def _changes(self) -> bool:
+        """True if rows change their places, or how they go on."""
+        ends = self.spill or self.preempt or self.leave
+        return bool(ends or self.swap_in or self.resume or self.fetches)

@@ -57,6 +57,7 @@ class RowTable:
         order: rank of admission; smaller goes first (priority, then arrival).
         limit: most tokens of prompt and output together.
         device_limit: leading blocks that lie on the device; later ones go to the host.
+        leaves: the prompt is read on the device, and all blocks go to the host after that.
         on_device: the last known or pending token is in the device's slot table.
         cohort: id of the cohort the row is in, 0 for none.
         last_step: last submitted step that names the row's blocks.
@@ -96,6 +97,7 @@ class RowTable:
         self.last_step: LongArray = np.full(max_rows, -1, dtype=np.int64)
         self.on_device: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self.late: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
+        self.leaves: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)
         self.block_ids: IntArray = np.zeros((max_rows, max_blocks), dtype=np.int32)
         self.block_tiers: NDArray[np.int8] = np.zeros((max_rows, max_blocks), dtype=np.int8)
         by_tier = (len(TIERS), max_rows, max_blocks)

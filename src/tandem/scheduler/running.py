@@ -196,6 +196,12 @@ class Running:
         """Begin to bring what a row has on the host to the device: a swapped row's, or a prefix."""
         self._begin_move(row, Tier.DEVICE)
 
+    def leave(self, row: int) -> None:
+        """Begin to bring all that a row has on the device to the host, where it goes on: no step
+        names it until it has arrived, and those that do already come before the copy.
+        """
+        self._begin_move(row, Tier.HOST)
+
     def _begin_move(self, row: int, target: Tier) -> None:
         to_host = target is Tier.HOST
         self._rows.enter(row, RowState.SWAPPING_OUT if to_host else RowState.SWAPPING_IN)
@@ -213,7 +219,11 @@ class Running:
             return
         target = Tier.HOST if move.to_host else Tier.DEVICE
         self._kv.complete_move(move.row, target, move.source, move.target)
-        self._rows.enter(move.row, RowState.SWAPPED if move.to_host else RowState.RUNNING)
+        stays = move.to_host and not self._rows.leaves[move.row]
+        self._rows.enter(move.row, RowState.SWAPPED if stays else RowState.RUNNING)
+        if move.to_host and not stays:
+            self._rows.device_limit[move.row] = 0
+            self._rows.leaves[move.row] = False
 
     def _cancel_move(self, row: int) -> None:
         for move in self._moves:

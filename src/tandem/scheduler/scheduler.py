@@ -303,6 +303,8 @@ class Scheduler:
             self.rows.device_limit[row] = 0
         for row in proposal.swap_in:
             self.running.swap_in(row)
+        for row in proposal.leave:
+            self.running.leave(row)
         self.kv.grow_by_one_block(self.kv.needs_block(proposal.decode))
         chunks = [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
         for row, tokens in chunks:

@@ -45,6 +45,7 @@ class Seating:
         sequence = self._found(admission.request_id)
         matched = self.kv.matched(sequence, admission.device_limit)
         row = self._seat(sequence, admission.device_limit, matched)
+        self.rows.leaves[row] = admission.leaves
         self.kv.grow(row, admission.num_tokens)
         return row, admission.num_tokens
 
@@ -92,6 +93,7 @@ def set_up_row(rows: RowTable, row: int, sequence: Sequence, device_limit: int) 
     rows.limit[row] = sequence.limit
     rows.min_total[row] = sequence.num_prompt + params.min_tokens
     rows.device_limit[row] = device_limit
+    rows.leaves[row] = False
     priority, arrival = sequence.rank
     rows.order[row] = (priority << 40) + arrival
     rows.late[row] = params.needs_history

@@ -159,7 +159,7 @@ class SteadyDecode:
         wanted = StepProposal(decode=proposal.decode)
         others = (
             proposal.chunks, proposal.admissions, proposal.fetches, proposal.spill,
-            proposal.preempt, proposal.swap_in, proposal.resume,
+            proposal.preempt, proposal.leave, proposal.swap_in, proposal.resume,
             proposal.cohort_starts, proposal.cohort_joins,
         )  # fmt: skip
         return not any(others) and np.array_equal(wanted.decode, run.rows)

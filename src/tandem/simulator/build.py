@@ -119,6 +119,7 @@ def _config(planned: Planned, seed: int, ttft_bound_s: float | None) -> Schedule
         kv_placement=plan.kv_placement,
         max_host_seqs=plan.max_host_seqs,
         max_device_seqs=plan.max_device_seqs,
+        prompts_on_device=plan.prompts_on_device,
         split_blocks=plan.split_blocks,
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,

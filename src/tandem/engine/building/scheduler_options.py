@@ -102,6 +102,7 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         kv_placement=plan.kv_placement,
         max_host_seqs=plan.max_host_seqs,
         max_device_seqs=plan.max_device_seqs,
+        prompts_on_device=plan.prompts_on_device,
         split_blocks=plan.split_blocks,
         preemption_mode=config.preemption_mode,
         launch_ahead_steps=plan.launch_ahead_steps,

@@ -50,8 +50,10 @@ class StepFiller:
     coming: set[bytes] = field(default_factory=set[bytes])
     spill: list[int] = field(default_factory=list[int])
     preempt: list[int] = field(default_factory=list[int])
+    leave: list[int] = field(default_factory=list[int])
     swap_in: list[int] = field(default_factory=list[int])
     resume: list[int] = field(default_factory=list[int])
+    owing: int = 0  # blocks of the host, to admissions that leave for it
 
     def __post_init__(self) -> None:
         self.budget = self.view.config.max_num_batched_tokens
@@ -74,7 +76,7 @@ class StepFiller:
 
     def fill(self, rows: Runnable) -> StepProposal:
         """Propose a step over the given rows in the main lane."""
-        self._decodes(rows.decodes)
+        self._decodes(self._staying(rows.decodes))
         self.budget = min(self.budget, self.view.most_prompt_tokens)
         stalled = self._prefills(rows.prefills)
         before = self.view.num_before_them
@@ -92,6 +94,7 @@ class StepFiller:
             fetches=tuple(self.fetches),
             spill=tuple(self.spill),
             preempt=tuple(self.preempt),
+            leave=tuple(self.leave),
             swap_in=tuple(self.swap_in),
             resume=tuple(self.resume),
         )
@@ -105,6 +108,20 @@ class StepFiller:
         return fits
 
     # --- running rows -----------------------------------------------------------------------------
+
+    def _staying(self, rows: LongArray) -> LongArray:
+        """Those of some rows that go on where they are; the others' prompts have been read on the
+        device, and the host has room for them now. Until it has, they go on on the device.
+        """
+        leaving = self.view.rows.leaves[rows]
+        if not (self.uses_host and leaving.any()):
+            return rows
+        for row in self.view.by_rank(rows[leaving]).tolist():
+            need = BlockNeed(host=self.view.device_blocks(row))
+            if row not in self.preempt and need.fits(self.free):
+                self.free = self.free.minus(need)
+                self.leave.append(row)
+        return rows[~np.isin(rows, self.leave)]
 
     def _decodes(self, rows: LongArray) -> None:
         rows = rows[: self.budget]
@@ -172,14 +189,17 @@ class StepFiller:
             self.spill.append(row)
             self.free = self.free.minus(other_tier)
             return True
-        self._make_room(row, (need, other_tier) if may_spill else (need,))
+        needs = (need, other_tier) if may_spill else (need,)
+        if self.view.rows.leaves[row]:
+            needs = (need, BlockNeed(host=self.view.device_blocks(row)))
+        self._make_room(row, needs)
         return False
 
     def _may_spill(self, row: int) -> bool:
         """Whether a row may go on in the other tier."""
         # a split row that was swapped out lies on the host whole: it may need the device again
         free = self.uses_host and self.view.config.kv_placement in ("auto", "split")
-        return free and not is_planned_whole(self.view, row)
+        return free and not (self.view.rows.leaves[row] or is_planned_whole(self.view, row))
 
     def _make_room(self, row: int, needs: tuple[BlockNeed, ...]) -> None:
         """Preempt rows behind `row` until what is coming free covers one of `needs`, later on."""
@@ -213,7 +233,8 @@ class StepFiller:
         return bool(order[other] > order[row])
 
     def _chosen(self, row: int) -> bool:
-        return any(chunk.row == row for chunk in self.chunks) or row in self.spill
+        changed = row in self.spill or row in self.leave
+        return changed or any(chunk.row == row for chunk in self.chunks)
 
     def _held(self, row: int) -> BlockNeed:
         return BlockNeed(self.view.device_blocks(row), int(self.view.rows.num_host_blocks[row]))
@@ -248,6 +269,8 @@ class StepFiller:
         """Room for rows that run already to grow a little before the next one comes."""
         coming = len(self.admissions) + len(self.fetches)
         running = self.view.rows.count(RowState.RUNNING) + coming
+        if self.view.config.prompts_on_device:  # those of the host do not grow on the device
+            running = max(0, running - self._count(on_host=True))
         return reserve(running, self.view.kv.total())
 
     def _admit_before(self, rows: LongArray, count: int) -> None:
@@ -282,31 +305,75 @@ class StepFiller:
             if self.view.kv.arriving(hosted) or any(e.digest in self.coming for e in hosted):
                 return  # another request has it brought, and will not be long
             on_device = (hosted and self._fetch(sequence, hosted)) or (
-                may_go_to_device and self._place(sequence, limit)
+                may_go_to_device and self._place(sequence, limit, self._beside(sequence, limit))
             )
             if not on_device:
-                if not self._may_go_to_host(limit):
+                if limit != _ON_HOST and not self._may_go_to_host(limit):
                     return
-                if self._waits_for_device(sequence):
+                if limit != _ON_HOST and self._waits_for_device(sequence):
                     passed = 1
                     continue
-                if not self._place(sequence, _ON_HOST):
+                if not self._place_on_host(sequence):
                     return
             rows_left -= 1
 
-    def _place(self, sequence: Sequence, limit: int) -> bool:
-        """Admit a request with `limit` leading blocks on the device, if there is room."""
+    def _beside(self, sequence: Sequence, limit: int) -> BlockNeed:
+        """What is to stay free on the device beside a request that lies there: room for others to
+        grow, and for a prompt like its own that is read there for the host, if one more may be and
+        somebody lies there already: else those that stay would take turns in it.
+        """
+        keeps = self._reserve()
+        if not (self.view.config.prompts_on_device and self._may_go_to_host(limit)):
+            return keeps
+        if not self._count(on_host=False):
+            return keeps
+        count = -(-len(sequence.tokens) // self.view.config.block_size)
+        return keeps.plus(BlockNeed(device=count))
+
+    def _place_on_host(self, sequence: Sequence) -> bool:
+        """Admit a request that lies on the host, if there is room. Its prompt is read on the device
+        if that could ever hold it beside what is kept for others' growth, which it waits for; not
+        if all but its end is cached on the host.
+        """
+        if not self.view.config.prompts_on_device:
+            return self._place(sequence, _ON_HOST, BlockNeed())
+        size, reserve = self.view.config.block_size, self._reserve()
+        count = -(-len(sequence.tokens) // size)
+        cached = len(self.view.matched(sequence, _ON_HOST))
+        if cached + 1 >= count or count + reserve.device > self.view.kv.total().device:
+            return self._place(sequence, _ON_HOST, BlockNeed(host=self._owed()))
+        keeps = reserve.plus(BlockNeed(host=count + self._owed()))
+        if not self._place(sequence, UNLIMITED, keeps, leaves=True):
+            return False
+        self.owing += count
+        return True
+
+    def _owed(self) -> int:
+        """Blocks of the host that those will take which read their prompts on the device."""
+        rows = self.view.rows
+        leaving = rows.leaves & (rows.state == int(RowState.RUNNING))
+        leaving[self.leave] = False
+        there = -(-rows.known[leaving] // self.view.config.block_size)
+        return self.owing + int(there.sum())
+
+    def _place(
+        self, sequence: Sequence, limit: int, keeps: BlockNeed, *, leaves: bool = False
+    ) -> bool:
+        """Admit a request with `limit` leading blocks on the device, if there is room.
+
+        Args:
+            keeps: what is to stay free beside. leaves: as in `Admission`.
+        """
         matched = self.view.matched(sequence, limit)
         known = len(sequence.tokens)
         need = self.view.kv.admission_need(sequence, matched, limit, known)
-        reserve = self._reserve() if limit != _ON_HOST else BlockNeed()
-        if not need.plus(reserve).fits(self.free):
+        if not need.plus(keeps).fits(self.free):
             return False
         unread = known - len(matched) * self.view.config.block_size
         tokens = min(unread, self.budget)
         self.samples -= tokens == unread
         self.free = self.free.minus(need)
-        self.admissions.append(Admission(sequence.request_id, tokens, limit))
+        self.admissions.append(Admission(sequence.request_id, tokens, limit, leaves))
         self.budget -= tokens
         return True
 
@@ -348,6 +415,8 @@ class StepFiller:
         """Whether a whole request may lie there, with others on the host beside it."""
         most = self.view.config.max_device_seqs
         bounded = self.uses_host and most > 0 and limit == UNLIMITED
+        if limit == _ON_HOST:
+            return False
         return not bounded or self._count(on_host=False) < most
 
     def _waits_for_device(self, sequence: Sequence) -> bool:
@@ -359,6 +428,7 @@ class StepFiller:
         """Requests that lie on the host, or others, those included that are being admitted."""
         hosted = int(np.count_nonzero(on_the_host(self.view)))
         there = hosted if on_host else len(self.view.rows.owned()) - hosted
-        coming = sum((each.device_limit == _ON_HOST) == on_host for each in self.admissions)
+        to_host = (each.leaves or each.device_limit == _ON_HOST for each in self.admissions)
+        coming = sum(hosts == on_host for hosts in to_host)
         coming += 0 if on_host else len(self.fetches)
         return there + coming

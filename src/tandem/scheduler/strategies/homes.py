@@ -25,10 +25,13 @@ def is_planned_whole(view: SchedulerView, row: int) -> bool:
 
 
 def on_the_host(view: SchedulerView) -> NDArray[np.bool_]:
-    """By row, whether it began on the host, or goes on there; also if it went on on the device."""
+    """By row, whether it began on the host, or goes on there, or will once its prompt is read; also
+    if it went on on the device.
+    """
     rows = view.rows
+    bound = (rows.device_limit == 0) | rows.leaves
     began = rows.block_tiers[:, 0] == TIERS.index(Tier.HOST)
     # asked several times a step: two comparisons take a ninth of what np.isin does
     at_work = (rows.state == int(RowState.RUNNING)) | (rows.state == int(RowState.DRAINING))
     began &= (rows.num_blocks > 0) & at_work
-    return ((rows.device_limit == 0) & (rows.state != int(RowState.FREE))) | began
+    return (bound & (rows.state != int(RowState.FREE))) | began
