@@ -227,6 +227,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         kv_placement=candidate.kv_placement,
         max_host_seqs=candidate.max_host_seqs and candidate.max_host_seqs + beside,
         max_device_seqs=candidate.max_device_seqs and candidate.max_device_seqs + beside,
+        prompts_on_device=candidate.reads_here,
         split_blocks=_split_blocks(candidate, device_blocks),
     )
 

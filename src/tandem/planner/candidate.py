@@ -46,6 +46,7 @@ class Candidate(NamedTuple):
             every layer.
         experts: resident ones of mixtures that are elsewhere, as in `Elsewhere`.
         step_tokens: most that a step computes; 0: as many as the question says.
+        reads_here: requests on the host read their prompts on the accelerator.
     """
 
     strategy: Strategy
@@ -61,6 +62,7 @@ class Candidate(NamedTuple):
     embedding: bool = False
     experts: int = 0
     step_tokens: int = 0
+    reads_here: bool = False
 
     @property
     def elsewhere(self) -> Elsewhere:
@@ -99,7 +101,7 @@ class Candidate(NamedTuple):
         return Candidate(
             self.strategy, elsewhere.streamed, self.device_rows, self.host_rows, self.device_share,
             elsewhere.on_cpu, elsewhere.how, elsewhere.on_disk, elsewhere.mlps, self.passes,
-            elsewhere.embedding, elsewhere.experts, self.step_tokens,
+            elsewhere.embedding, elsewhere.experts, self.step_tokens, self.reads_here,
         )  # fmt: skip
 
     def hosted(self) -> "Candidate":
@@ -113,7 +115,7 @@ class Candidate(NamedTuple):
 
     def idle(self) -> "Candidate":
         """The same without requests."""
-        return self._replace(device_rows=0, host_rows=0, device_share=0.0)
+        return self._replace(device_rows=0, host_rows=0, device_share=0.0, reads_here=False)
 
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""
@@ -199,7 +201,8 @@ class Candidate(NamedTuple):
             how = "in two halves that take turns at each layer"
         elif self.passes:
             how += f" with {self.passes} passes a sweep"
-        return f"{self.host_rows} on the host, attended there {how}"
+        read = ", prompts on the accelerator" if self.reads_here else ""
+        return f"{self.host_rows} on the host, attended there {how}{read}"
 
 
 def joined_ahead(num_layers: int) -> float:
@@ -223,12 +226,14 @@ def candidate_of(
     hosted: int,
     passes: int = 0,
     step_tokens: int = 0,
+    *,
+    reads_here: bool = False,
 ) -> Candidate:
     """With rows on the accelerator and on the host."""
     return Candidate(
         strategy, elsewhere.streamed, device, hosted, 0.0, elsewhere.on_cpu, elsewhere.how,
         elsewhere.on_disk, elsewhere.mlps, passes, elsewhere.embedding, elsewhere.experts,
-        step_tokens,
+        step_tokens, reads_here,
     )  # fmt: skip
 
 

@@ -201,7 +201,12 @@ class Footprint:
         room = self.room(candidate.strategy, candidate.elsewhere, candidate.step_tokens)
         if candidate.device_share:
             return self._splits(candidate, room)
-        return room.holds(candidate.device_rows, candidate.host_rows, candidate.passes)
+        return room.holds(
+            candidate.device_rows,
+            candidate.host_rows,
+            candidate.passes,
+            reads_here=candidate.reads_here,
+        )
 
     def room(self, strategy: Strategy, elsewhere: Elsewhere, step_tokens: int = 0) -> Room:
         """What requests find beside weights, of which these layers are elsewhere."""
@@ -248,8 +253,10 @@ class Footprint:
             return rows * split, rows * (last - split)
         followed = candidate.rows < self._q.lengths.requests
         reading = num_places(self._q, candidate) > candidate.rows
+        passing = self.held.passing if candidate.reads_here else 0
         return (
-            self.held.wanted(candidate.device_rows, device, followed=followed, reading=reading),
+            self.held.wanted(candidate.device_rows, device, followed=followed, reading=reading)
+            + passing,
             self.held.wanted(candidate.host_rows, host, followed=followed, reading=reading),
         )
 

@@ -104,7 +104,7 @@ _BUILT = (
     Policy("simple", "all KV and decode attention on the host, the accelerator waits",
            "NEO section 3.1, strawman 1", ("ride-along",), all_on_host=True),
     Policy("symmetric", "all KV and attention on the host, of two equal sub-batches in turns",
-           "NEO section 3.1, strawman 2, its prompts attended on the host as well", ("symmetric",),
+           "NEO section 3.1, strawman 2, its prompts read on either side", ("symmetric",),
            all_on_host=True, streams=False),
     Policy("fastdecode", "all KV and decode attention on the host, of two sub-batches or of one",
            "FastDecode+ as NEO compares with it (section 5.1)", ("ride-along", "symmetric"),

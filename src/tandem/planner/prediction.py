@@ -216,7 +216,7 @@ class Predictor:
         decode_s = self._decode_s(candidate, time_of)
         mixed_s, steady_s = self._mixed_times(candidate, chunk, chunks, time_of)
         share = chunks.share
-        sweep_s = share * steady_s + (1 - share) * decode_s
+        sweep_s = self._with_leaving_s(candidate, share * steady_s + (1 - share) * decode_s)
         steady = pace.finished * lengths.generated_tokens / sweep_s
         drain_s = self._drain_s(candidate, decode_s, time_of)
         edges_s = self._edges_s(candidate, pace, sweep_s, mixed_s, drain_s)
@@ -229,6 +229,16 @@ class Predictor:
             edges_s=edges_s,
             job_tokens_per_s=self._over_the_job(steady, edges_s),
         )
+
+    def _with_leaving_s(self, candidate: Candidate, sweep_s: float) -> float:
+        """Of a sweep in the mean, beside prompts' KV on its way to the host. Rows that ride along,
+        whose queries go the same way, wait for it; cohorts have time, but the link has no more.
+        """
+        if not candidate.reads_here:
+            return sweep_s
+        pace = self._pace.of(candidate)
+        leaving_s = pace.finished * pace.on_host * self._sweeps.prompt_leaves_s
+        return max(sweep_s, leaving_s) if candidate.has_cohorts else sweep_s + leaving_s
 
     def _drain_s(self, candidate: Candidate, decode_s: float, time_of: TimeOf) -> float:
         """The last rows' decoding; of cohorts in sweeps of their own, if the others have ended."""

@@ -91,6 +91,8 @@ class PromptPace:
         """Sweeps with a chunk of a prompt, whose KV goes to the host in a share of the cases: by
         their weights.
         """
+        if candidate.reads_here:
+            hosted = 0.0
         if hosted > _NEARLY_ALL:
             hosted = 1.0
         return [

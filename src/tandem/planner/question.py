@@ -179,6 +179,13 @@ class Question:
         return other == replace(self, hardware=other.hardware)
 
     @property
+    def may_read_here(self) -> bool:
+        """Whether prompts of requests on the host may be read on the accelerator: shorter ones than
+        a block are not worth their way.
+        """
+        return not self.host_only and self.lengths.prompt_tokens > self.block_size
+
+    @property
     def follows_rates(self) -> bool:
         """Whether all times do; else some were measured."""
         return self.measured is None and self.measured_card is None

@@ -1,11 +1,13 @@
 """Sweeps of a candidate: their programs, and their time."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 from tandem.plan.interposition import Visit, token_sweeps
-from tandem.plan.program import LaneShape
+from tandem.plan.program import LaneShape, Queue
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.planner.bound.layer_bound import LayerBound
 from tandem.planner.bound.least_sweep import LeastSweep, LeastSweeps
@@ -118,6 +120,12 @@ class Sweeps:
         mean context; 0 where times are measured, which may be in steps.
         """
         return self._least.row_s(self._q.lengths.context_tokens) if self._q.follows_rates else 0.0
+
+    @cached_property
+    def prompt_leaves_s(self) -> float:
+        """For which the copy of a prompt's KV to the host takes the link."""
+        blocks = math.ceil(self._q.lengths.prompt_tokens / self._q.block_size)
+        return self._demands.of_blocks(Queue.D2H, blocks).alone_s
 
     def attention_s(self, load: SweepLoad) -> float:
         """Less than which attention of all but a cohort takes in no sweep that carries this."""

@@ -77,7 +77,7 @@ def test_requests_that_fit_the_accelerator_wait_for_no_cohort() -> None:
 
 def test_no_cohort_runs_where_the_accelerator_s_requests_keep_up() -> None:
     # a few more, of which one is in a cohort with passes of its own, serve fewer tokens
-    found = beside_cohorts(2.2, "asymmetric")
+    found = beside_cohorts(0.3, "asymmetric")
     assert found.arrivals is not None
     assert found.chosen.candidate.passes
     assert found.arrivals.rows <= found.chosen.candidate.device_rows

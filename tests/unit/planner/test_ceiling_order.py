@@ -38,7 +38,9 @@ def test_ranges_are_those_of_all_programmes_and_fewer_are_solved(
     with monkeypatch.context() as patch:
         patch.setattr(Ceilings, "_slower", lambda *_: 1.0)
         every, expected = ranges(question)
-    assert [b.tokens_per_s for b in found] == [b.tokens_per_s for b in expected]
+    # the same optimum is reached from other bases, and summed in another order
+    rates = [b.tokens_per_s for b in expected]
+    assert [b.tokens_per_s for b in found] == pytest.approx(rates, rel=1e-12)
     assert {(b.way, b.rows) for b in found} == {(b.way, b.rows) for b in expected}
     assert ceilings.programmes < every.programmes
 

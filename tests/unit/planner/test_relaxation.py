@@ -52,7 +52,7 @@ class Tried:
     def sweep_s(
         self, kind: SweepKind, layers: dict[LayerHome, float], hosted: dict[bool, float]
     ) -> float:
-        """The best of several shares of the prompts."""
+        """The best of several shares of the prompts, which are read on either side."""
         shares = [0.0, 0.5, 1.0] if kind.prompt_tokens else [0.0]
         far_shares = shares if layers.get("cpu") else [0.0]
         return min(
@@ -81,7 +81,7 @@ class Tried:
         on_cpu = layers.get("cpu", 0.0)
         (attention,) = prices.attention.values()
         for cpu, count in ((False, sum(layers.values()) - on_cpu), (True, on_cpu)):
-            device = (1 - hosted[cpu]) * rows, (1 - hosted[cpu]) * prompts[cpu] * chunk
+            device = (1 - hosted[cpu]) * rows, prompts[cpu] * chunk
             host = hosted[cpu] * rows, chunk - device[1]
             near_s = max(line.at(*device) for line in attention.device)
             far_s = max(0.0, *(line.at(*host) for line in attention.host))

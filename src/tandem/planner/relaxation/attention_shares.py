@@ -40,12 +40,14 @@ class Carried:
         host_always: whether something goes to the host in every layer.
         prompts_on_device: most of the prompts whose KV may go to the accelerator; None: as much as
             of the rows.
+        only_device: nothing is attended on the host.
     """
 
     rows: int
     prompt_tokens: int
     host_always: bool
     prompts_on_device: float | None
+    only_device: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def attention_forms(
     prices, rows, tokens = part.prices, carried.rows, carried.prompt_tokens
     every = (part.layers, 1.0)
     on_cpu = part.on_cpu(tokens)
-    only_device = part.hosted is None and carried.prompts_on_device == 1.0
+    only_device = carried.only_device
     device_prompts: Form = [every] if tokens else []
     host_prompts: Form = []
     if tokens and not only_device:

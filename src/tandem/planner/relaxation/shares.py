@@ -218,13 +218,14 @@ class _Relaxation:
     def _carried(self, kind: SweepKind) -> Carried:
         strategy, rows = self._way.strategy, self._rows
         most: float | None = None
-        if strategy == "gpu-only":
+        if strategy == "gpu-only" or self._prices.question.may_read_here:
             most = 1.0
         elif self._way.has_cohort:
             through = rows.through.most
             most = through / self._prices.served(self._way, through, rows.cohort.least)
         through = self._through if kind.decodes else 0
-        return Carried(through, kind.prompt_tokens, strategy == "ride-along", most)
+        only_device = strategy == "gpu-only"
+        return Carried(through, kind.prompt_tokens, strategy == "ride-along", most, only_device)
 
     def _objective(self, times: Sequence[int]) -> None:
         """Time per output token, two ways, of which the longer counts: the kinds of sweeps for the

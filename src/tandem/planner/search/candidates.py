@@ -205,6 +205,20 @@ class Candidates:
     def _with(
         self, strategy: Strategy, elsewhere: Elsewhere, all_on_host: bool, served: Limits
     ) -> Iterator[Candidate]:
+        """Where the prompts of requests on the host may be read on the accelerator, both ways."""
+        yield from self._reading(strategy, elsewhere, all_on_host, served, reads_here=False)
+        if strategy != "gpu-only" and self._q.may_read_here:
+            yield from self._reading(strategy, elsewhere, all_on_host, served, reads_here=True)
+
+    def _reading(
+        self,
+        strategy: Strategy,
+        elsewhere: Elsewhere,
+        all_on_host: bool,
+        served: Limits,
+        *,
+        reads_here: bool,
+    ) -> Iterator[Candidate]:
         """Of candidates beyond the limits, some are left out already."""
         if served.none and strategy not in COHORT_STRATEGIES:
             return
@@ -227,42 +241,48 @@ class Candidates:
             limit = min(limit, MAX_COHORT_ROWS)
         if strategy == "symmetric":
             if not elsewhere.not_resident:
-                yield from self._in_halves(elsewhere, limit)
+                yield from self._in_halves(elsewhere, limit, reads_here)
             return
         if strategy == "asymmetric":
             if elsewhere == Elsewhere() and not all_on_host:
-                yield from self._with_passes(limit)
+                yield from self._with_passes(limit, reads_here)
             return
         device = 0 if all_on_host else self._q.max_rows
         for hosted in _thinned(row_grid(limit), elsewhere):
             # more on the host leave no more on the accelerator
             if strategy == "ride-along" and served.exclude(hosted, device + hosted):
                 continue
-            device = self.most_on_device(strategy, elsewhere, hosted, device)
+            device = self.most_on_device(strategy, elsewhere, hosted, device, reads_here=reads_here)
             if strategy == "rendezvous-ahead" and not device:
                 return  # one cohort by itself has nothing to be ahead of
-            found = {candidate_of(strategy, elsewhere, device, hosted)}
+            found = {candidate_of(strategy, elsewhere, device, hosted, reads_here=reads_here)}
             if strategy == "ride-along":
-                found.add(candidate_of(strategy, elsewhere, 0, hosted))
-                if not device:
+                found.add(candidate_of(strategy, elsewhere, 0, hosted, reads_here=reads_here))
+                if not (device or reads_here):
                     found.add(self.split(elsewhere, hosted))
             yield from filter(self._footprint.fits, sorted(found, key=_order))
 
-    def _with_passes(self, limit: int) -> Iterator[Candidate]:
+    def _with_passes(self, limit: int, reads_here: bool) -> Iterator[Candidate]:
         """Cohorts beside rows on the accelerator, where all layers are resident."""
         for passes in numbers_of_passes(self._q.model.num_layers):
             device = self._q.max_rows
             for hosted in row_grid(limit):
-                device = self.most_on_device("asymmetric", Elsewhere(), hosted, device, passes)
-                candidate = candidate_of("asymmetric", Elsewhere(), device, hosted, passes)
+                device = self.most_on_device(
+                    "asymmetric", Elsewhere(), hosted, device, passes, reads_here=reads_here
+                )
+                candidate = candidate_of(
+                    "asymmetric", Elsewhere(), device, hosted, passes, reads_here=reads_here
+                )
                 if device and self._footprint.fits(candidate):
                     yield candidate
 
-    def _in_halves(self, elsewhere: Elsewhere, limit: int) -> Iterator[Candidate]:
+    def _in_halves(self, elsewhere: Elsewhere, limit: int, reads_here: bool) -> Iterator[Candidate]:
         """All requests on the host, and all layers resident."""
         passes = self._q.model.num_layers
         for hosted in row_grid(limit):
-            candidate = candidate_of("symmetric", elsewhere, 0, hosted, passes)
+            candidate = candidate_of(
+                "symmetric", elsewhere, 0, hosted, passes, reads_here=reads_here
+            )
             if hosted > 1 and self._footprint.fits(candidate):
                 yield candidate
 
@@ -292,19 +312,21 @@ class Candidates:
         limit: int = MAX_ROWS,
         passes: int = 0,
         step_tokens: int = 0,
+        *,
+        reads_here: bool = False,
     ) -> int:
         """Most rows on the accelerator beside `hosted` rows on the host; 0 if none.
 
         Args:
             limit: no more than these; of fewer on the host, as many, and often as many here.
-            passes, step_tokens: as in `Candidate`.
+            passes, step_tokens, reads_here: as in `Candidate`.
         """
         most = self._q.most_rows(step_tokens) - hosted
         holds = self._footprint.room(strategy, elsewhere, step_tokens).holds
         low, high = 0, min(limit, most)
         middle = high
         while low < high:
-            if holds(middle, hosted, passes):
+            if holds(middle, hosted, passes, reads_here=reads_here):
                 low = middle
             else:
                 high = middle - 1

@@ -22,7 +22,7 @@ _HOPELESS = 0.6
 # are many candidates, and most policies have none.
 _PARTS = (WITHOUT_PASSES, strategy_alone("asymmetric"))
 
-Kind = tuple[Strategy, int, bool, CpuHome | None, bool, bool, bool]
+Kind = tuple[Strategy, int, bool, CpuHome | None, bool, bool, bool, bool]
 
 
 class Estimate(NamedTuple):
@@ -79,14 +79,15 @@ class Kinds:
     def of(self, candidate: Candidate) -> Kind:
         """By strategy, all, some or no weights streamed, whether the KV is all on the host, what
         the CPU computes, whether some layers are read from disk, whether MLPs alone are streamed,
-        and whether mixtures are elsewhere in part.
+        whether mixtures are elsewhere in part, and where prompts are read.
         """
         streamed, layers = candidate.streamed, self._q.movable_layers
         share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
         how = candidate.how if candidate.on_cpu else None
         reads, split = candidate.on_disk > 0, candidate.experts > 0
         all_hosted = candidate.device_rows == 0
-        return candidate.strategy, share, all_hosted, how, reads, candidate.mlps, split
+        mlps, here = candidate.mlps, candidate.reads_here
+        return candidate.strategy, share, all_hosted, how, reads, mlps, split, here
 
     def piles(self, policy: Policy, least: float = 0.0) -> dict[Kind, KindPile]:
         """Of all that a policy allows.

@@ -27,7 +27,7 @@ class Moves:
         """Candidates nearby, in steps of the same size; the rows on the accelerator, if there are
         any, are as many as fit.
         """
-        step = candidate.step_tokens
+        step, reads = candidate.step_tokens, candidate.reads_here
         for elsewhere, factor in self._steps(candidate):
             hosted = round(candidate.host_rows * factor)
             if candidate.device_share and hosted:
@@ -36,8 +36,17 @@ class Moves:
             strategy, passes, device = candidate.strategy, candidate.passes, 0
             if candidate.device_rows:
                 most = self._candidates.most_on_device
-                device = most(strategy, elsewhere, hosted, passes=passes, step_tokens=step)
-            moved = candidate_of(strategy, elsewhere, device, hosted, passes, step)
+                device = most(
+                    strategy,
+                    elsewhere,
+                    hosted,
+                    passes=passes,
+                    step_tokens=step,
+                    reads_here=reads and hosted > 0,
+                )
+            moved = candidate_of(
+                strategy, elsewhere, device, hosted, passes, step, reads_here=reads and hosted > 0
+            )
             needed = (passes and not moved.halves) or candidate.ahead
             if moved.rows and moved != candidate and (device or not needed):
                 yield moved

@@ -98,16 +98,20 @@ class StepSizes:
             yield self._candidates.split(here, candidate.host_rows, step)
             return
         strategy, passes, device = candidate.strategy, candidate.passes, 0
+        reads = candidate.reads_here
         if candidate.device_rows:
             one, most = min(1, candidate.host_rows), self._candidates.most_on_device
-            device = most(strategy, here, one, passes=passes, step_tokens=step)
+            device = most(strategy, here, one, passes=passes, step_tokens=step, reads_here=reads)
             if not device:
                 return
         moved = candidate.with_elsewhere(here)._replace(step_tokens=step)
         for rows in dict.fromkeys((device, min(device, candidate.device_rows))):
             hosted = self._most_hosted(moved._replace(device_rows=rows))
             if hosted is not None:
-                yield candidate_of(strategy, here, rows, hosted, passes, step)
+                reads_here = reads and hosted > 0
+                yield candidate_of(
+                    strategy, here, rows, hosted, passes, step, reads_here=reads_here
+                )
 
     def _most_hosted(self, candidate: Candidate) -> int | None:
         """As many rows on the host as there were, or as leave prompts their room in a step; None if
