@@ -236,7 +236,7 @@ class Predictor:
         """
         if not candidate.reads_here:
             return sweep_s
-        pace = self._pace.of(candidate)
+        pace = self.pace.of(candidate)
         leaving_s = pace.finished * pace.on_host * self._sweeps.prompt_leaves_s
         return max(sweep_s, leaving_s) if candidate.has_cohorts else sweep_s + leaving_s
 
