@@ -253,11 +253,11 @@ def test_what_host_memory_does_not_hold_is_planned_for_from_disk_and_runs(
     path = tmp_path / "plan.json"
     asked = ("--prompt", "117", "--generate", "12", "--requests", "7", "--dtype", "float32")
     machine = ("--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "78MiB")
-    sizes = ("--cpu-memory", "13MiB", "--disk", "1GB/s", "--max-num-batched-tokens", "128")
+    sizes = ("--cpu-memory", "12MiB", "--disk", "1GB/s", "--max-num-batched-tokens", "128")
     assert main(["plan", DEMO, *machine, *sizes, *asked, "--offline", "--output", str(path)]) == 0
     read = read_plan(path).blocks.shape.weights.on_disk
     assert read
-    core = build(path, gpu_memory="78MiB", cpu_memory="13MiB")
+    core = build(path, gpu_memory="78MiB", cpu_memory="12MiB")
     rows = {(row.location, row.label): row.actual_bytes for row in core.stats().memory}
     assert rows["disk", "weights"]
     assert tokens_of(core) == expected

@@ -309,9 +309,9 @@ def test_where_layers_overlap_the_cpu_has_other_batches_between_two_layers() -> 
 def test_the_cpu_has_a_batch_before_others_begin_where_nothing_comes(mlps: bool) -> None:
     """What it has first waits for one batch's way through the layers before, not for all."""
     apart = (0, 1, 3, 5) if mlps else ()
-    computed = {"mlps_on_cpu" if mlps else "layers_on_cpu": (3, 5)}
+    mine, others = ((3, 5), ()) if mlps else ((), (3, 5))
     weights = StreamedLayers((0, 1, 3, 5), (), apart)
-    shape = BlockShape(6, 3, weights, resident=True, **computed)
+    shape = BlockShape(6, 3, weights, resident=True, mlps_on_cpu=mine, layers_on_cpu=others)
     assert shape.batches_part
     ops = block_template(shape).ops
     places = {(op.queue, op.kind, op.part, op.layer, op.lanes): i for i, op in enumerate(ops)}
@@ -329,7 +329,7 @@ def test_the_cpu_has_a_batch_before_others_begin_where_nothing_comes(mlps: bool)
     for other in (
         replace(shape, streamed=True),
         replace(shape, cpu=True),
-        replace(shape, **dict.fromkeys(computed, (5,))),
+        replace(shape, mlps_on_cpu=mine[1:], layers_on_cpu=others[1:]),
     ):
         assert not other.batches_part
         first = [op for op in block_template(other).ops if op.part in (Part.PRE, Part.POST)]
