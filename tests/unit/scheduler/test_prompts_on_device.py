@@ -152,6 +152,23 @@ def test_until_the_host_has_room_who_has_read_goes_on_on_the_device(executor_see
     assert any(both)
 
 
+@pytest.mark.parametrize("strategy", ["ride-along", "rendezvous", "symmetric"])
+def test_room_on_the_host_is_no_use_before_the_prompt_has_been_read(strategy: str) -> None:
+    """One that decodes grows into what the prompt of a better one would need, which is read in
+    pieces: the prompt takes it back, though the host is empty.
+    """
+    setup = replace(
+        READING, strategy=strategy, device_blocks=9, max_num_batched_tokens=8, max_host_seqs=2
+    )
+    better = replace(request(1, 120, 6), priority=-1)
+    script = Script({0: [request(0, 14, 120)], 6: [better]})
+    with toy_engine(setup) as engine:
+        results = run(engine.core, script, steps=max_steps(script, 2))
+        engine.check_idle()
+        assert engine.stats.preemptions == 1
+    assert [len(each.token_ids) for each in results.values()] == [120, 6]
+
+
 def test_what_the_host_has_cached_is_not_read_again() -> None:
     """The same prompt twice: the second time its blocks are shared where they lie."""
     setup = replace(READING, prefix_caching=True, kv_placement="host", max_num_seqs=2)

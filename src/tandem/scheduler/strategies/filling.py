@@ -190,10 +190,15 @@ class StepFiller:
             self.free = self.free.minus(other_tier)
             return True
         needs = (need, other_tier) if may_spill else (need,)
-        if self.view.rows.leaves[row]:
+        if self._leaves_next(row):
             needs = (need, BlockNeed(host=self.view.device_blocks(row)))
         self._make_room(row, needs)
         return False
+
+    def _leaves_next(self, row: int) -> bool:
+        """Whether room on the host would let a row go on: not before its prompt has been read."""
+        left = self.view.rows.remaining(np.array([row]))[0]
+        return bool(self.view.rows.leaves[row]) and left == 1
 
     def _may_spill(self, row: int) -> bool:
         """Whether a row may go on in the other tier."""
