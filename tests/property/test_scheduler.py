@@ -6,6 +6,7 @@ block used again too early or a missing wait is an error and not a small differe
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import event, given, settings
 from tests.support.engines import model_engine, tiny_model, toy_engine
 from tests.support.scenarios import Scenario, scenarios
@@ -33,6 +34,8 @@ def check_results(
         assert result.logprobs == wanted.logprobs
 
 
+# a quarter of a minute on a core of its own; that every run ends is bounded in steps, not by time
+@pytest.mark.timeout(600)
 @given(scenario=scenarios())
 @settings(max_examples=120)
 def test_any_run_gives_the_tokens_of_the_plain_run(scenario: Scenario) -> None:
