@@ -71,7 +71,7 @@ class Glances:
             steady_s += weight * (computed_s if computed_s > mixed_least_s else mixed_least_s)
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
         mixed_s = max(mixed_least_s, (pace.chunk + beside) * token_s + attention_s)
-        drain_s = self._q.lengths.decode_sweeps * decode_s
+        drain_s = self._q.lengths.later_tokens * decode_s
         predictor = self._predictor
         return _ROUNDED_UP * predictor.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
 

@@ -80,7 +80,7 @@ class Predictor:
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
         self._note_if_late(candidate, sweep_s)
         mixed = mixed_s(pace.chunk)
-        return self.job_bound(candidate, pace, sweep_s, mixed, lengths.decode_sweeps * decode_s)
+        return self.job_bound(candidate, pace, sweep_s, mixed, lengths.later_tokens * decode_s)
 
     def is_surely_late(self, candidate: Candidate) -> bool:
         """Whether the times of the first bound break the bound on time per token already."""
@@ -97,7 +97,7 @@ class Predictor:
     def rough_bound(self, candidate: Candidate) -> float:
         """With as many prompts in each sweep as in the mean of those that read any, which takes no
         longer than the mean of theirs, time being convex in tokens; with experts, of which few
-        tokens need few, one prompt. Closer than the first, and dearer.
+        tokens need few, with as few as any of those. Closer than the first, and dearer.
         """
         if self._q.objective == "latency":
             return self.bound(candidate).tokens_per_s
@@ -108,7 +108,8 @@ class Predictor:
     def _rough_bound(self, candidate: Candidate) -> float:
         pace = self.pace.of(candidate)
         chunks, chunk, hosted = pace.chunks, pace.chunk, pace.on_host
-        few = chunks.weighted[0][1] if self._q.model.experts else chunks.mean
+        experts = self._q.model.experts
+        few = min(tokens for _, tokens in chunks.weighted) if experts else chunks.mean
         steady_s = mixed_s = self._mixed_s(candidate, few, hosted, self._sweeps.bound_s)
         if chunk != few:
             mixed_s = self._mixed_s(candidate, chunk, hosted, self._sweeps.bound_s)

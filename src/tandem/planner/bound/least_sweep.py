@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from tandem.plan.program import OpKind, Part, Queue
+from tandem.planner.bound.cpu_layers import CpuLayers
 from tandem.planner.bound.layer_bound import LayerBound
 from tandem.planner.fluid.schedule import SweepCounts
 from tandem.planner.load import LaneLoad, TierLoad
@@ -28,7 +29,7 @@ class LeastSweeps:
     """Of one question."""
 
     def __init__(self, bound: LayerBound) -> None:
-        self._bound = bound
+        self._bound, self._on_cpu = bound, CpuLayers(bound)
 
     def of(self, counts: SweepCounts, lendable: int) -> LeastSweep:
         """Less than which no sweep takes that serves any rows and goes through all layers.
@@ -41,11 +42,13 @@ class LeastSweeps:
         on_cpu_s = self._bound.one(
             OpKind.STAGE, part, lanes, self._bound.movable, Queue.CPU
         ).chain_s
-        # of mixtures, a share is on either side
         more_s = max(0.0, on_cpu_s - self._bound.layer(1, self._bound.movable).chain_s)
-        more_s = 0.0 if counts.experts else more_s
         chain_s = self._bound.all_stages(lanes[0]).chain_s
-        chain_s += more_s * sum(count for _, count in counts.by_window)
+        on_cpu = sum(count for _, count in counts.by_window)
+        if counts.experts:
+            more_s = 0.0
+            chain_s += (on_cpu + lendable) * self._in_part_s(lanes[0], counts.experts)
+        chain_s += more_s * on_cpu
         mlps, mlp_s = counts.mlp_loads, self._bound.mlp_load(counts.experts).chain_s
         loads_s = (counts.loads - mlps) * self._bound.load.chain_s + mlps * mlp_s
         unlent_s = whole_s = max(chain_s, loads_s, counts.reads * self._bound.read.chain_s)
@@ -55,6 +58,18 @@ class LeastSweeps:
             balanced = (loads_s - chain_s) / (each_s + more_s)
             whole_s = chain_s + min(balanced, lendable) * more_s
         return LeastSweep(chain_s, whole_s, unlent_s)
+
+    def _in_part_s(self, lane: LaneLoad, experts: int) -> float:
+        """What it adds, at most nothing, that both sides compute their share of a mixture at once:
+        of few experts on the CPU, that may take less than the whole mixture does here.
+
+        Args:
+            experts: on the accelerator.
+        """
+        movable = [
+            w for w, layer in self._bound.layer_with.items() if layer not in self._bound.dense
+        ]
+        return min(0.0, *(self._on_cpu.of(lane, w, False, experts).chain_s for w in movable))
 
     def row_s(self, context: float) -> float:
         """Less than which attention takes longer by each row of a main lane, in whichever tier."""
