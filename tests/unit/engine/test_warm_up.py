@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from tandem.models.weights import allocate_weights, torch_dtype
 from tandem.plan.program import Queue
 from tandem.runtime.assemble import Assembled, on_exact_emulator
 from tandem.runtime.build_machine import MachineSizes, build_machine
+from tandem.runtime.kv_store import KVStore
 from tandem.runtime.machine import Machine
 from tandem.runtime.running import Running
 from tandem.spec.config import EngineConfig
@@ -148,9 +150,11 @@ def test_on_a_gpu_the_cpu_begins_when_its_inputs_have_come(
 ) -> None:
     """Copies down are on their way when they are submitted, and one thread does all."""
     under_way, early = list[Queue](), list[Queue]()
+    memory_of = list[ReferenceType[KVStore]]()
 
     def built(*arguments: Any) -> Machine:
         machine = build_machine(*arguments)
+        memory_of.append(ref(machine.kv))
         run = machine.runner.run
 
         def noted(running: Running) -> None:
@@ -164,10 +168,14 @@ def test_on_a_gpu_the_cpu_begins_when_its_inputs_have_come(
         machine.runner.run = noted
         return machine
 
+    def ended(device: torch.device) -> int:
+        assert [each() for each in memory_of] == [None], "pages beside the engine's own"
+        return 10**9
+
     monkeypatch.setattr(warm_up, "build_machine", built)
     monkeypatch.setattr(warm_up, "pin", lambda tensor: lambda: None)
     monkeypatch.setattr(warm_up, "start_peak", lambda device: 100)
-    monkeypatch.setattr(warm_up, "end_peak", lambda device: 10**9)
+    monkeypatch.setattr(warm_up, "end_peak", ended)
     monkeypatch.setattr(warm_up, "await_all", lambda device: under_way.clear())
     config = replace(CONFIG, strategy="ride-along")
     memory = planned(WIDE, config, DType.FLOAT32)

@@ -34,11 +34,22 @@ QUESTIONS = {
     "small steps": ask(SMALL, device_bytes=4 * 10**9, max_num_batched_tokens=256),
     "one token": ask(SMALL, device_bytes=4 * 10**9, generate="1"),
     "mixture": ask(MIXTURE, device_bytes=5 * 10**9),
+    "mixture in part": ask(
+        with_dense(MIXTURE, 0, 1),
+        "t4",
+        device_bytes=8 * 10**9,
+        prompt="10-3000",
+        generate="5-60",
+        max_num_batched_tokens=256,
+    ),
     "two kinds of layers": ask(with_dense(MIXTURE, 0, 1), device_bytes=6 * 10**9),
     "windows": ask(WINDOWED, device_bytes=8 * 10**9, prompt="2000"),
     "disk": with_disk(ask(SMALL, device_bytes=2 * 10**9, host_bytes=2 * 10**9), 3e9),
     "alone": ask(SMALL, device_bytes=4 * 10**9, objective="latency"),
 }
+
+LONG = ask(MIXTURE, "t4", device_bytes=3 * 10**9, prompt="3000", generate="20")
+"""Most sweeps read a step's tokens of a prompt, some no more than was left of one."""
 
 
 class Enumerated:
@@ -85,6 +96,16 @@ def test_a_glance_promises_no_less_than_the_first_bound_and_often_little_more(qu
         near.append(most < 1.5 * first)
     if question.objective == "throughput":
         assert sum(near) > len(near) / 2
+
+
+@pytest.mark.parametrize("question", [*QUESTIONS.values(), LONG], ids=[*QUESTIONS, "long, mixture"])
+def test_bounds_come_closer_from_above(question: Question):
+    found = Enumerated(question)
+    for candidate in list(found.with_lent())[::3]:
+        bound = found.predictor.bound(candidate).job_tokens_per_s
+        assert found.predictor.first_bound(candidate) >= bound * (1 - 1e-9), candidate
+        # numbers of tokens are rounded in between
+        assert found.predictor.rough_bound(candidate) >= bound * (1 - 0.01), candidate
 
 
 @pytest.mark.parametrize("bound", [1.02, 1.5, 4.0])
