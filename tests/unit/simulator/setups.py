@@ -46,6 +46,7 @@ class Case:
     how: CpuHome = "cpu"
     mlps: bool = False
     passes: int = 0
+    reads_here: bool = False
 
 
 CASES = {
@@ -58,6 +59,7 @@ CASES = {
     "on the CPU": Case("ride-along", 4, 4, on_cpu=4, how="cpu"),
     "ride-along": Case("ride-along", 0, 8),
     "ride-along, windows": Case("ride-along", 0, 8, gemma=True),
+    "ride-along, prompts here": Case("ride-along", 4, 4, device_blocks=26, reads_here=True),
     "rendezvous": Case("rendezvous", 0, 8),
     "spilling": Case("ride-along", 6, 2, device_blocks=14, host_blocks=40),
     "spilling, rendezvous": Case("rendezvous", 6, 2, device_blocks=14, host_blocks=40),
@@ -74,7 +76,9 @@ def planned(
     search = Search(question)
     elsewhere = Elsewhere(case.streamed, case.on_cpu, case.how, mlps=case.mlps)
     rows = case.device_rows, case.host_rows
-    candidate = candidate_of(case.strategy, elsewhere, *rows, case.passes)
+    candidate = candidate_of(
+        case.strategy, elsewhere, *rows, case.passes, reads_here=case.reads_here
+    )
     option = Option(candidate, search.predictor.predict(candidate))
     # other seeds draw other lengths
     plan = online_plan(search, option)
