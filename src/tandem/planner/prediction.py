@@ -232,14 +232,14 @@ class Predictor:
         )
 
     def _with_leaving_s(self, candidate: Candidate, sweep_s: float) -> float:
-        """Of a sweep in the mean, beside prompts' KV on its way to the host. Rows that ride along,
-        whose queries go the same way, wait for it; cohorts have time, but the link has no more.
+        """Of a sweep in the mean, which is no shorter than prompts' KV takes on its way to the host:
+        copies run beside it, and whose queries come behind one wait once, for a part of it.
         """
         if not candidate.reads_here:
             return sweep_s
         pace = self.pace.of(candidate)
         leaving_s = pace.finished * pace.on_host * self._sweeps.prompt_leaves_s
-        return max(sweep_s, leaving_s) if candidate.has_cohorts else sweep_s + leaving_s
+        return max(sweep_s, leaving_s)
 
     def _drain_s(self, candidate: Candidate, decode_s: float, time_of: TimeOf) -> float:
         """The last rows' decoding; of cohorts in sweeps of their own, if the others have ended."""

@@ -44,6 +44,11 @@ class Bed:
     clock: Callable[[], PacedClock]
     pool: Callable[[], HostPool | None]
 
+    @property
+    def virtual(self) -> bool:
+        """Whether time is only counted, so that more of it costs little."""
+        return self.word == VIRTUAL
+
 
 def no_pool() -> None:
     """The host really attends, and takes as long as it does."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.question import USUAL_STEP_TOKENS
+from tandem.planner.rates import Rates
 from tandem.planner.search.step_sizes import STEP_SIZES
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.dtype import DType
@@ -41,6 +42,15 @@ class Load:
         two outputs. None if prompts are of no weight.
         """
         return 0 if self.decodes_only else 2 * self.generated_tokens
+
+    def settling_s(self, rates: Rates) -> float:
+        """In which a slowest request is served, by prediction: while time stands still cohorts join
+        more often than they will, so that fewer requests lie on the host. None if prompts are of no
+        weight.
+        """
+        if self.decodes_only:
+            return 0.0
+        return rates.ttft_s + self.generated_tokens * rates.worst_tpot_s
 
     @property
     def longest_prompt(self) -> int:

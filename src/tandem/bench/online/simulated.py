@@ -43,8 +43,11 @@ def steady_tokens_per_s(planned: Planned, load: Load, window_s: float) -> float:
     full.fill()
     settled = full.sweeps + load.settling_steps
     full.run_until(lambda: full.sweeps >= settled)
+    rates = planned.option.prediction.rates
+    settled_s = full.record.progress[-1][0] + load.settling_s(rates)
+    full.run_until(lambda: full.record.progress[-1][0] >= settled_s)
     begin_s, before = full.record.progress[-1]
-    tpot_s = planned.option.prediction.rates.worst_tpot_s
+    tpot_s = rates.worst_tpot_s
     until_s = begin_s + max(_WINDOWS * window_s, _PERIODS * tpot_s)
     ended = 0 if load.decodes_only else full.ended + rows
     full.run_until(lambda: full.record.progress[-1][0] >= until_s and full.ended >= ended)

@@ -88,10 +88,11 @@ class PacedRun:
 
     def _to_next(self) -> int:
         """Run until a marked one of the slowest requests emits; tokens of all meanwhile."""
-        marker = self._marker
+        marker, tokens = self._marker, 0
         if marker is None or marker not in self._loop.running:
+            while not self._loop.running:  # all have ended, and others read their prompts
+                tokens += self._loop.step()[0]
             marker = self._slowest(self._loop.running)
-        tokens = 0
         while True:
             count, emitting = self._loop.step()
             tokens += count
@@ -118,7 +119,8 @@ def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) ->
     """An engine that executes the plan, in its steady state.
 
     Where there are prompts, as many requests end in a window as there are rows, since it is chance
-    in which sweeps prompts are read.
+    in which sweeps prompts are read; and virtual time passes before it, as long as a slowest
+    request takes.
     """
     assert planned.plan is not None, f"{planned.policy} cannot run this"
     clock = bed.clock()
@@ -127,5 +129,9 @@ def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) ->
     forward = engine.executor.fast_forward
     loop = ClosedLoop(engine.core, cell.load.workload(SHAPES), rows, step_tokens, forward)
     loop.fill(cell.load.settling_steps)
+    if bed.virtual and planned.option is not None:
+        settled_s = clock.now() + cell.load.settling_s(planned.option.prediction.rates)
+        while clock.now() < settled_s:
+            loop.step()
     ends = 0 if cell.load.decodes_only else rows
     return PacedRun(engine, loop, window_s, ends, clock.now)
