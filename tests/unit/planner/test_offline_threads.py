@@ -130,6 +130,8 @@ def test_layers_on_the_cpu_have_the_threads_that_multiply_fastest() -> None:
     found = offline_answer(question)
     assert found.chosen.candidate.lent
     assert found.plan.threads == 12
+    said = "12 of 12 compute, by 22 GB/s of weights; none left for launches: they take turns"
+    assert str(found.threads) == said
     by_four = OfflineSearch(next(by_threads(question))).best(find_offline_policy("auto"))
     assert by_four is not None
     assert found.chosen.tokens_per_s > 1.1 * by_four.tokens_per_s

@@ -43,7 +43,8 @@ class OfflineAnswer:
     Attributes:
         recomputation: why KV is recomputed as far as it is.
         split: under Park and Egger's policy, what their own search would do; None: under others.
-        threads: of the CPU; None: it does not attend, or no number of them was measured.
+        threads: of the CPU; None: it neither attends nor computes layers, or no number of them was
+            measured.
         alternatives: the best of other kinds that were tried, best first.
         exposure: what becomes of the plan as it is where rates turn out otherwise.
     """

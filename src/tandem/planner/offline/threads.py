@@ -26,12 +26,14 @@ _GIGA = 1e9
 
 @dataclass(frozen=True, slots=True)
 class PlannedThreads:
-    """Threads that attend on the CPU.
+    """Threads that work on the CPU.
 
     Attributes:
         count: of them. most: that were measured.
-        bytes_per_s: of keys and values that `count` attend to; most_bytes_per_s: that `most` do.
+        bytes_per_s: of keys and values that `count` attend to, or of weights that they multiply by
+            where they do not attend; most_bytes_per_s: that `most` do.
         readers: threads that read layers from disk meanwhile.
+        attends: whether they attend; else they compute layers alone.
     """
 
     count: int
@@ -39,9 +41,11 @@ class PlannedThreads:
     bytes_per_s: float
     most_bytes_per_s: float
     readers: int = 0
+    attends: bool = True
 
     def __str__(self) -> str:
-        rate = f"{self.bytes_per_s / _GIGA:.3g} GB/s of keys and values"
+        does, of = ("attend, to", "keys and values") if self.attends else ("compute, by", "weights")
+        rate = f"{self.bytes_per_s / _GIGA:.3g} GB/s of {of}"
         if self.count < self.most:
             rate += f", {self.most} to {self.most_bytes_per_s / _GIGA:.3g}"
         others = "launches"
@@ -49,7 +53,7 @@ class PlannedThreads:
             others += f" and the {self.readers} that read from disk"
         left = self.most - self.count
         rest = f"{left} left for {others}" if left else f"none left for {others}: they take turns"
-        return f"{self.count} of {self.most} attend, to {rate}; {rest}"
+        return f"{self.count} of {self.most} {does} {rate}; {rest}"
 
 
 def best_point(measured: HostMeasurements) -> ThreadPoint | None:
@@ -115,12 +119,13 @@ def planned_threads(
     if measured is None or chosen is None or not (attends or candidate.lent):
         return None
     most = max(measured.sweep, key=lambda point: point.threads)
+    rate, rate_of_most = (
+        each.attention_bytes_per_s if attends else each.linear_bytes_per_s
+        for each in (chosen, most)
+    )
+    readers = READERS if candidate.on_disk else 0
     return PlannedThreads(
-        chosen.threads,
-        most.threads,
-        chosen.attention_bytes_per_s,
-        most.attention_bytes_per_s,
-        READERS if candidate.on_disk else 0,
+        chosen.threads, most.threads, rate, rate_of_most, readers, attends=bool(attends)
     )
 
 
