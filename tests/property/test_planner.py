@@ -11,7 +11,9 @@ from tandem.planner.glance import Glances
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.other_sizes import WORTH_A_SIZE
 from tandem.planner.search.search import Search
+from tandem.planner.search.step_sizes import STEP_SIZES
 from tandem.planner.sensitivity import larger_machines
 from tandem.planner.sweeps import Sweeps
 from tandem.spec.kv_type import CodeType
@@ -111,6 +113,20 @@ def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
         if option is not None:
             assert best is not None, policy.name
             assert best.tokens_per_s >= option.tokens_per_s * (1 - 1e-5), policy.name
+
+
+@settings(max_examples=12)
+@given(questions())
+def test_a_plan_that_chooses_its_steps_lacks_less_than_tells_sizes_apart(
+    question: Question,
+) -> None:
+    question = replace(question, step_sizes=STEP_SIZES)
+    best = Search(question).best(AUTO)
+    for policy in POLICIES.values():
+        option = Search(question).best(policy)
+        if option is not None:
+            assert best is not None, policy.name
+            assert best.tokens_per_s * WORTH_A_SIZE >= option.tokens_per_s, policy.name
 
 
 @settings(max_examples=12)

@@ -1,6 +1,6 @@
 """The search over sizes of steps: near what is good in the usual size, and each by itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,11 +14,11 @@ from tandem.planner.search.kinds import WORTH_MOVING
 from tandem.planner.search.options import Options
 from tandem.planner.search.step_sizes import StepSizes, strategies_beside_weights
 
-_WORTH_A_SIZE = 1.02
+WORTH_A_SIZE = 1.02
 """Of tokens per second in steps of the usual size: no finer do predictions tell sizes apart."""
-_WORTH_RESIZING = 0.8
-"""Of the best option found, what another must reach for other sizes of its steps to be tried: they
-may bring more than moves do.
+WORTH_RESIZING = 0.8
+"""Of the best option found, what another must reach, or promise in the usual size, for other sizes
+of its steps to be tried: they may bring more than moves do.
 """
 
 
@@ -63,25 +63,28 @@ class OtherSizes:
         self._search_of = search_of
         self._of_sizes: dict[int, SearchOfSize] = {}
 
-    def best(self, usual: Option | None, policy: Policy) -> Option | None:
+    def best(self, usual: Option | None, policies: Sequence[Policy]) -> Option | None:
         """The best in steps of any size: what comes close to it in steps of the usual one, of each
         strategy, is tried in the others, and moved where it is best. The usual one is kept where
         others bring next to nothing.
 
         Args:
             usual: the best in steps of the usual size.
+            policies: the first allows all that the others do, each of whose best are tried as well.
         """
         best = usual
         if len(self._q.steps) == 1:
             return best
         if usual is None or self._q.tpot_bound_s is not None:
-            best = self._in_smaller_steps(best, policy)
+            for policy in policies:
+                best = self._in_smaller_steps(best, policy)
         if best is None:
             return None
-        best = self._resized(best, policy)
+        for policy in policies:
+            best = self._resized(best, policy)
         if usual is not None and self._q.tpot_bound_s is None:
-            best = self._beside_all_layers(best, policy)
-        if usual is not None and best.tokens_per_s <= _WORTH_A_SIZE * usual.tokens_per_s:
+            best = self._beside_all_layers(best, policies[0])
+        if usual is not None and best.tokens_per_s <= WORTH_A_SIZE * usual.tokens_per_s:
             return usual
         return best
 
@@ -91,7 +94,7 @@ class OtherSizes:
         """
         starts = self._options.bests_by(lambda c: (c.strategy, c.streamed > 0), policy).values()
         for start in dict.fromkeys([best, *starts]):
-            if start.tokens_per_s >= _WORTH_RESIZING * best.tokens_per_s:
+            if start.tokens_per_s >= WORTH_RESIZING * best.tokens_per_s:
                 found = self._best_size(start, best, policy)
                 if found is not None:
                     best = self._options.better(best, self._climbing.moved(found, policy)) or best

@@ -23,13 +23,13 @@ from tandem.planner.search.kinds import Kind, KindPile, Kinds, most_promising
 from tandem.planner.search.lending import Lending
 from tandem.planner.search.moves import Moves
 from tandem.planner.search.options import AS_FAST, BETTER, Options
-from tandem.planner.search.other_sizes import OtherSizes
+from tandem.planner.search.other_sizes import WORTH_RESIZING, OtherSizes
 from tandem.planner.search.simplicity import complexity
 from tandem.planner.search.step_sizes import StepSizes
 from tandem.planner.sweeps import Sweeps
 
 _NEARBY = 1.1
-"""Times a candidate's bound: what moves from it do not reach."""
+"""Times a candidate's bound: what moves from it in steps of its size do not reach."""
 _RANGES = 5
 """Of rows, as the linear programme bounds them, whose shares are rounded."""
 
@@ -85,6 +85,8 @@ class Search:
             None if like is None else like._kinds,
             frozenset() if like is None else like._hopeless(),
         )
+        resized = self._effort.sizes and len(question.steps) > 1
+        self._nearby = WORTH_RESIZING if resized else 1 / _NEARBY
         self._found: dict[str, Option | None] = {}
         self._bests: dict[str, Option | None] = {}
         self._exceeding_only: set[str] = set()
@@ -111,15 +113,16 @@ class Search:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
 
         No policy that allows less has a better one: each that might is searched as if alone, as far
-        as that may be, unless what is known makes it unlikely.
+        as that may be, unless what is known makes it unlikely; also in steps of other sizes.
         """
         if policy.name not in self._bests:
             best = self._searched(policy)
-            for narrower in POLICIES.values() if self._effort.policies else ():
-                if policy.contains(narrower) and self._may_exceed(narrower, best):
-                    best = self._options.better(best, self.exceeding(narrower, best))
+            narrower = self._narrower(policy)
+            for less in narrower:
+                if self._may_exceed(less, best):
+                    best = self._options.better(best, self.exceeding(less, best))
             if self._effort.sizes:
-                best = self._sizes.best(best, policy)
+                best = self._sizes.best(best, (policy, *narrower))
             self._bests[policy.name] = best
         return self._bests[policy.name]
 
@@ -132,7 +135,7 @@ class Search:
         if best is None or policy.name in self._found:
             return self._searched(policy)
         self._exceeding_only.add(policy.name)
-        return self._search(policy, best.tokens_per_s / _NEARBY)
+        return self._search(policy, best.tokens_per_s * self._nearby)
 
     def choice(self, policy: Policy) -> Option | None:
         """Of the options about as fast as the best one: a short job first, then the simplest."""
@@ -169,11 +172,19 @@ class Search:
                 if best.tokens_per_s <= chosen.tokens_per_s:
                     yield best
 
+    def _narrower(self, policy: Policy) -> list[Policy]:
+        """Those that allow less and are searched as if alone."""
+        if not self._effort.policies:
+            return []
+        return [less for less in POLICIES.values() if less != policy and policy.contains(less)]
+
     def _may_exceed(self, policy: Policy, best: Option | None) -> bool:
-        """Whether one of its candidates, or what is near it, may be better, by their bounds."""
+        """Whether one of its candidates, what is near it, or that in steps of another size, may be
+        better, by their bounds.
+        """
         if policy.name in self._found:
             return True
-        least = 0.0 if best is None else best.tokens_per_s / _NEARBY
+        least = 0.0 if best is None else best.tokens_per_s * self._nearby
         return any(pile.next_bound(least) > least for pile in self._kinds.piles(policy).values())
 
     def _job_s(self, option: Option) -> float:
