@@ -232,8 +232,8 @@ class Predictor:
         )
 
     def _with_leaving_s(self, candidate: Candidate, sweep_s: float) -> float:
-        """Of a sweep in the mean, which is no shorter than prompts' KV takes on its way to the host:
-        copies run beside it, and whose queries come behind one wait once, for a part of it.
+        """Of a sweep in the mean, no shorter than prompts' KV takes on its way to the host: copies
+        run beside it, and whose queries come behind one wait once, for a part of it.
         """
         if not candidate.reads_here:
             return sweep_s
