@@ -49,7 +49,7 @@ class PrefixTiers:
         # go round for ever
         ahead = _MOST_AHEAD_STEPS * -(-rule.max_tokens // rule.block_size)
         self._ahead = min(ahead, max(1, self._device.num_blocks // 2), most)
-        self._safe_at = (-1, -1)
+        self._safe_at = (-1, -1, -1)
         self._copies: OrderedDict[int, None] = OrderedDict()
         self._under_way: Demotion | None = None
         self._taken = 0
@@ -73,10 +73,13 @@ class PrefixTiers:
         Args:
             hosted: rows on the host run.
         """
-        at = (self._device.num_taken, self._device.counts().cached_free)
+        # no more than there is room for just now: else each copy would evict the one before it, and
+        # rows on the host would wait for ever for the room that copies have in turns
+        ahead = min(self._ahead, self._host.available)
+        at = (self._device.num_taken, self._device.counts().cached_free, ahead)
         if self._under_way is not None or at == self._safe_at or not self.rule.worth_keeping():
             return None
-        source = self._endangered(self.rule.copied_beside(hosted=hosted))
+        source = self._endangered(ahead, self.rule.copied_beside(hosted=hosted))
         if not source:
             self._safe_at = at
         source = source[: self._make_room(len(source))]
@@ -150,10 +153,10 @@ class PrefixTiers:
                 f"host block {block} is said to hold a copy"
             )
 
-    def _endangered(self, most: int) -> list[int]:
-        """The first blocks to be evicted on the device of which the host has no copy."""
+    def _endangered(self, ahead: int, most: int) -> list[int]:
+        """Of the first blocks to be evicted on the device, those of which the host has no copy."""
         found: list[int] = []
-        for block in self._device.next_evicted(self._ahead):
+        for block in self._device.next_evicted(ahead):
             digest = self._prefix.digest_of(Tier.DEVICE, block)
             if digest is not None and self._prefix.find_in(Tier.HOST, digest) is None:
                 found.append(block)
