@@ -98,7 +98,10 @@ class SteadyDecode:
             return None
         if flight.late or flight.moves or s.cohorts or s.kv.prefix.enabled:
             return None
-        if len(s.waiting) and (s.orders_prompts or s.kv.returning() != BlockNeed()):
+        leaving = bool(s.rows.leaves[s.rows.owned()].any())  # as soon as the host has room
+        if len(s.waiting) and s.orders_prompts:
+            return None
+        if (len(s.waiting) or leaving) and s.kv.returning() != BlockNeed():
             return None
         (step,) = flight.steps
         record = flight.steps[step]

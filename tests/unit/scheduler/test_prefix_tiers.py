@@ -171,13 +171,17 @@ def test_there_is_nothing_to_span(setup: Setup) -> None:
         assert engine.stats.transfers == 0
 
 
-def test_copying_comes_to_an_end() -> None:
-    """Even where fewer blocks may have copies than are about to be evicted."""
+@pytest.mark.parametrize(("held", "copies"), [(0, 2), (7, 1), (8, 0)])
+def test_copying_comes_to_an_end(held: int, copies: int) -> None:
+    """Even where fewer blocks may have copies than are about to be evicted, or where rows hold so
+    much of the host that each copy would take the room of the one before it.
+    """
     pools = {Tier.DEVICE: BlockPool(Tier.DEVICE, 32), Tier.HOST: BlockPool(Tier.HOST, 8)}
     prefix = PrefixCache(pools, BLOCK)
     for number, block in enumerate(pools[Tier.DEVICE].allocate(32).tolist()):
         prefix.publish(Tier.DEVICE, block, bytes([number]) * 16)
         pools[Tier.DEVICE].release([block], None)
+    rows = pools[Tier.HOST].allocate(held)
     tiers = PrefixTiers(pools, prefix, 2, FetchRule(None, BLOCK, 64))
     steps = 0
     while tiers.begin(hosted=False) is not None:
@@ -189,7 +193,8 @@ def test_copying_comes_to_an_end() -> None:
             pool.check()
         steps += 1
         assert steps < 10
-    assert tiers.num_copies == 2
+    assert tiers.num_copies == copies
+    pools[Tier.HOST].release(rows, None)
     prefix.check()
     assert all(pools[tier].counts().held == 0 for tier in TIERS)
 
