@@ -4,11 +4,13 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
+from tandem.planner.relaxation.cohort_times import has_closed_form, least_token_s
 from tandem.planner.relaxation.homes import LayerHome
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
@@ -40,11 +42,13 @@ class _Unsolved(NamedTuple):
 
     Attributes:
         start: of those of which these are half.
+        is_known: that they promise no more was found without a programme.
     """
 
     way: Way
     rows: Rows
     start: Start | None = None
+    is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class Ceilings:
         alone, layers = question.objective == "latency", question.model.num_layers
         for way in ways(policy, allowed, layers, alone=alone):
             for rows in self._all_rows(way):
-                self._push(float("inf"), _Unsolved(way, rows))
+                self._push(inf, _Unsolved(way, rows))
 
     def ceiling(self) -> Ceiling:
         """The bound."""
@@ -113,16 +117,22 @@ class Ceilings:
         """Ranges that are not halved any more, the most promising first."""
         while self._queue:
             minus_most, _, bounded = heapq.heappop(self._queue)
-            if isinstance(bounded, _Unsolved):
+            if isinstance(bounded, Bounded):
+                start, tokens_per_s = bounded.shares.start, bounded.tokens_per_s
+            elif bounded.is_known and self._is_halved(bounded):
+                start, tokens_per_s = None, -minus_most
+            else:
                 self._solve(bounded, -minus_most)
                 continue
             halves = list(self._halves(bounded.way, bounded.rows))
-            if not halves:
+            if isinstance(bounded, Bounded) and not halves:
                 yield bounded
             for rows in halves:
                 slower = self._slower(bounded.way, rows, bounded.rows)
-                unsolved = _Unsolved(bounded.way, rows, bounded.shares.start)
-                self._push(bounded.tokens_per_s / slower, unsolved)
+                self._push(tokens_per_s / slower, _Unsolved(bounded.way, rows, start))
+
+    def _is_halved(self, rows: "Bounded | _Unsolved") -> bool:
+        return next(self._halves(rows.way, rows.rows), None) is not None
 
     def _halves(self, way: Way, rows: Rows) -> Iterator[Rows]:
         """Nothing if the ends are close enough; else the range is halved that serves more."""
@@ -155,15 +165,20 @@ class Ceilings:
         return [weighted_kinds(kinds, served) for kinds in self._prices.kinds(way, rows)]
 
     def _solve(self, unsolved: "_Unsolved", at_most: float) -> None:
-        way, rows, start = unsolved
+        way, rows = unsolved.way, unsolved.rows
         through, cohort = rows.through.least, rows.cohort.least
         served = self._prices.served(way, through, cohort)
         if not self._q.prompts_keep_up(through, served, rows.step_tokens):
             return
+        if not unsolved.is_known and has_closed_form(self._prices, way):
+            token_s = least_token_s(self._prices, way, rows)
+            if token_s < inf:
+                self._push(min(at_most, 1 / token_s), unsolved._replace(is_known=True))
+            return
         self.programmes += 1
         # shares are of interest of those alone that are not halved, and depend on none before
-        is_leaf = next(self._halves(way, rows), None) is None
-        shares = least_shares(self._prices, way, rows, None if is_leaf else start)
+        begin = unsolved.start if self._is_halved(unsolved) else None
+        shares = least_shares(self._prices, way, rows, begin)
         if shares is not None:
             tokens_per_s = min(at_most, 1 / shares.token_s)
             self._push(tokens_per_s, Bounded(way, rows, tokens_per_s, shares))

@@ -13,11 +13,16 @@ from typing import NamedTuple
 from highspy import HighsBasis
 
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.relaxation.attention_shares import (
-    AttentionForms,
-    Carried,
-    Form,
-    attention_forms,
+from tandem.planner.relaxation.attention_shares import AttentionForms, Form, attention_forms
+from tandem.planner.relaxation.fixed_costs import (
+    LEFT_OUT,
+    carried_by,
+    fixed_costs,
+    least_slotted,
+    most_sweep_s,
+    room_bytes,
+    sweep_tokens,
+    token_weights,
 )
 from tandem.planner.relaxation.homes import EXPERTS_STREAMED, THROUGH_SLOTS, LayerHome
 from tandem.planner.relaxation.layer_prices import LayerPrice
@@ -27,9 +32,7 @@ from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
 
-_ROUNDED_UP = 1 + 1e-9
 _LENT: frozenset[LayerHome] = frozenset(("host", "host-mlp", "experts-host"))
-_LEFT_OUT = 1e-9  # of a layer, where a number of them is asked for
 
 
 class Start(NamedTuple):
@@ -74,7 +77,7 @@ class _Relaxation:
     def __init__(self, prices: Prices, way: Way, rows: Rows, kinds: Sequence[SweepKind]) -> None:
         self._prices, self._way, self._rows, self._kinds = prices, way, rows, kinds
         self._through, self._cohort = rows.through.least, rows.cohort.least
-        resident = prices.layer.of("resident", self._tokens(self._kinds[-1]))
+        resident = prices.layer.of("resident", sweep_tokens(rows, self._kinds[-1]))
         self._unit_s = prices.question.model.num_layers * resident.chain_s
         shares = prices.shares(way)
         self._p = shares.programme()
@@ -83,13 +86,10 @@ class _Relaxation:
     def solve(self, start: Start | None) -> Shares | None:
         """Build the rows, and minimise."""
         self._memory()
-        if self._way.streams and not self._way.shares_mixtures:
+        least = least_slotted(self._prices, self._way)
+        if least:
             slotted = [column for home, column in self._homes.items() if home in THROUGH_SLOTS]
-            least = STREAM_SLOTS + 1 - _LEFT_OUT
-            if self._way.all_streamed:
-                movable = self._prices.question.movable_layers
-                least = max(least, movable - _LEFT_OUT)
-            self._p.at_most([(column, -1.0) for column in slotted], -least)
+            self._p.at_most([(column, -1.0) for column in slotted], LEFT_OUT - least)
         times = [self._time(kind) for kind in self._kinds]
         self._objective(times)
         self._keep_bound(times)
@@ -109,10 +109,8 @@ class _Relaxation:
 
     def _memory(self) -> None:
         prices, way = self._prices, self._way
-        question, footprint = prices.question, prices.footprint
-        fixed = prices.fixed_bytes(way, self._through, self._cohort, self._rows.step_tokens)
-        read = footprint.disk_slots_bytes if way.reads else 0
-        on_device, on_host = (read, 0) if question.host_only else (0, read)
+        footprint = prices.footprint
+        on_device, on_host = room_bytes(prices, way, self._rows)
         row_bytes = prices.row_bytes * self._through
         hosted: Form = [] if self._hosted is None else [(self._hosted, row_bytes)]
         if footprint.embedding_bytes:
@@ -124,11 +122,11 @@ class _Relaxation:
                 *self._shared_slots(),
                 *((c, -f) for c, f in hosted),
             ],
-            question.device_bytes - fixed - on_device - row_bytes,
+            on_device,
         )
         self._p.at_most(
             [*self._layer_form(prices.layer.host_bytes), *hosted],
-            question.host_bytes - on_host - prices.row_bytes * self._cohort,
+            on_host,
         )
 
     def _shared_slots(self) -> Form:
@@ -142,48 +140,34 @@ class _Relaxation:
 
     # --- time -------------------------------------------------------------------------------------
 
-    def _tokens(self, kind: SweepKind) -> int:
-        return (self._through if kind.decodes else 0) + kind.prompt_tokens
-
     def _time(self, kind: SweepKind) -> int:
         """The column of one kind's time."""
-        prices, tokens = self._prices, self._tokens(kind)
+        prices, tokens = self._prices, sweep_tokens(self._rows, kind)
+        fixed = fixed_costs(prices, self._way, self._rows, kind)
         time = self._p.column()
-        alone = self._way.alone and not tokens
         layer: dict[LayerHome, LayerPrice] = {
             home: prices.layer.of(_used(home, kind), max(1, tokens)) for home in self._homes
         }
         layers = layer.values()
-        cohort = prices.advancing(self._way, self._cohort) if kind.decodes else 0
-        cpu_s = prices.cohort_s(self._way, cohort)
-        dram_bytes = prices.cohort_bytes(self._way, cohort)
         attention: list[AttentionForms] = []
-        if alone:
-            one_s = prices.beside_passes_s if self._way.halves else None
-            fixed_s = (
-                one_s(self._way, 0, cohort) if one_s else prices.one_layer_s(self._way, cohort)
-            )
-            self._at_least(time, [], max(fixed_s, cpu_s))
+        if fixed.alone_s is not None:
+            self._at_least(time, [], max(fixed.alone_s, fixed.cpu_s))
         else:
-            carried = self._carried(kind)
+            carried = carried_by(prices, self._way, self._rows, kind)
             attention = [
                 attention_forms(self._p, part, carried, self._unit_s) for part in self._parts
             ]
-            logits = (self._through if kind.decodes else 0) + bool(kind.prompt_tokens)
             chain = [entry for forms in attention for entry in forms.chain]
             stages = self._per_layer([price.chain_s for price in layers])
-            around_s = prices.ends_s(tokens, logits) + prices.layer.dense_s(tokens)
-            around_s += prices.sharing_s(self._way, tokens, cohort)
-            self._at_least(time, [*chain, *stages], around_s)
+            self._at_least(time, [*chain, *stages], fixed.around_s)
             if self._way.shares_mixtures:
                 there = self._per_layer([price.chain_s + price.longer_there_s for price in layers])
-                self._at_least(time, [*chain, *there], around_s)
-            if self._way.passes and cohort:
-                beside_s = prices.beside_passes_s(self._way, self._through, cohort)
-                self._at_least(time, stages, around_s + beside_s)
+                self._at_least(time, [*chain, *there], fixed.around_s)
+            if fixed.beside_s is not None:
+                self._at_least(time, stages, fixed.around_s + fixed.beside_s)
             cpu = [entry for forms in attention for entry in forms.cpu]
             cpu += self._per_layer([price.cpu_s for price in layers])
-            self._at_least(time, cpu, cpu_s)
+            self._at_least(time, cpu, fixed.cpu_s)
         stay = self._stay(kind, layer)
         self._at_least(time, self._per_layer([price.link_s for price in layers]), -stay.link_s)
         self._at_least(time, self._per_layer([price.disk_s for price in layers]), 0.0)
@@ -191,7 +175,7 @@ class _Relaxation:
         moved = [(c, size / pool_s) for forms in attention for c, size in forms.dram_bytes]
         weights = self._per_layer([price.dram_bytes for price in layers])
         moved += [(c, size * self._unit_s / pool_s) for c, size in weights]
-        dram_bytes -= stay.dram_bytes
+        dram_bytes = fixed.dram_bytes - stay.dram_bytes
         self._at_least(time, moved, dram_bytes / pool_s * self._unit_s)
         return time
 
@@ -215,48 +199,23 @@ class _Relaxation:
         if form or fixed_s:
             self._p.at_most([*form, (time, -1.0)], -fixed_s / self._unit_s)
 
-    def _carried(self, kind: SweepKind) -> Carried:
-        strategy, rows = self._way.strategy, self._rows
-        most: float | None = None
-        if strategy == "gpu-only" or self._prices.question.may_read_here:
-            most = 1.0
-        elif self._way.has_cohort:
-            through = rows.through.most
-            most = through / self._prices.served(self._way, through, rows.cohort.least)
-        through = self._through if kind.decodes else 0
-        only_device = strategy == "gpu-only"
-        return Carried(through, kind.prompt_tokens, strategy == "ride-along", most, only_device)
-
     def _objective(self, times: Sequence[int]) -> None:
-        """Time per output token, two ways, of which the longer counts: the kinds of sweeps for the
-        least rows over the tokens of the most, and each kind's least number per token.
-        """
-        question, lengths = self._prices.question, self._prices.question.lengths
-        served, per_output = 1.0, 1 / lengths.generated_tokens
-        if question.objective == "throughput":
-            served = self._prices.span(self._way, self._rows).most_served
-            per_output *= lengths.decode_sweeps
+        """Time per output token, two ways, of which the longer counts."""
         token = self._p.column(cost=1.0)
-        for weights in (
-            [kind.share / served for kind in self._kinds],
-            [kind.per_served for kind in self._kinds],
-        ):
-            form = [(t, weight * per_output) for t, weight in zip(times, weights, strict=True)]
-            self._p.at_most([*form, (token, -1.0)], 0.0)
+        for weights in token_weights(self._prices, self._way, self._rows, self._kinds):
+            self._p.at_most([*zip(times, weights, strict=True), (token, -1.0)], 0.0)
 
     def _keep_bound(self, times: Sequence[int]) -> None:
         """What a request sees per token."""
-        question = self._prices.question
-        if question.tpot_bound_s is None:
+        most_s = most_sweep_s(self._prices, self._way)
+        if most_s is None:
             return
-        alone = question.objective == "latency"
+        alone = self._prices.question.objective == "latency"
         seen = [
             (time, 1.0 if alone else kind.share)
             for time, kind in zip(times, self._kinds, strict=True)
             if kind.decodes
         ]
-        sweeps = self._prices.sweeps_per_token(self._way)
-        most_s = question.tpot_bound_s / sweeps * _ROUNDED_UP
         self._p.at_most(seen, most_s / self._unit_s)
 
 
