@@ -1,18 +1,25 @@
 """The search over sizes of steps: near what is good in the usual size, and each by itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Protocol
 
+from tandem.planner.candidate import Candidate
 from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.search.climbing import CLOSE, Climbing
-from tandem.planner.search.kinds import WORTH_MOVING
-from tandem.planner.search.options import Options
-from tandem.planner.search.step_sizes import StepSizes, strategies_beside_weights
+from tandem.planner.search.effort import OF_A_SIZE
+from tandem.planner.search.kinds import WORTH_MOVING, KindPile, most_promising
+from tandem.planner.search.options import BETTER, Options
+from tandem.planner.search.step_sizes import (
+    StepSizes,
+    beside_weights,
+    strategies_beside_weights,
+)
 
 WORTH_A_SIZE = 1.02
 """Of tokens per second in steps of the usual size: no finer do predictions tell sizes apart."""
@@ -24,16 +31,6 @@ of its steps to be tried: they may bring more than moves do.
 
 class SearchOfSize(Protocol):
     """A search in steps of one size."""
-
-    @property
-    def question(self) -> Question:
-        """In steps of that size alone."""
-        ...
-
-    @property
-    def footprint(self) -> Footprint:
-        """The question's."""
-        ...
 
     def exceeding(self, policy: Policy, best: Option | None) -> Option | None:
         """The best option of a policy, if it exceeds this one."""
@@ -137,12 +134,41 @@ class OtherSizes:
             if not absent:
                 break
             narrower = replace(policy, name=f"{policy.name} by {absent}", strategies=absent)
-            sized = self._of_size(step)
-            there = strategies_beside_weights(sized.question, sized.footprint, narrower)
-            if there:
-                best = self._in_steps_of(step, best, narrower) or best
-                present |= there
+            there = beside_weights(self._alone(step), narrower)
+            present |= {candidate.strategy for candidate in there}
+            found = self._best_of((each._replace(step_tokens=step) for each in there), best)
+            if found is not None:
+                best = self._options.better(best, self._climbing.moved(found, narrower)) or best
         return best
+
+    def _best_of(self, candidates: Iterable[Candidate], best: Option) -> Option | None:
+        """The best of some in virtual time; None if none comes close to the best option known."""
+        predictor, options, found = self._predictor, self._options, None
+        least = CLOSE * best.tokens_per_s
+
+        def first_look(candidate: Candidate, lends: bool) -> tuple[Candidate, float]:
+            return candidate, predictor.first_bound(candidate)
+
+        def bound(candidate: Candidate) -> float:
+            return predictor.bound(candidate).job_tokens_per_s
+
+        piles: dict[tuple[object, ...], KindPile] = {}
+        for each in candidates:
+            kind = each.strategy, each.passes, each.device_rows > 0, each.reads_here
+            if kind not in piles:
+                piles[kind] = KindPile(first_look, (predictor.rough_bound, bound), 0.0)
+            piles[kind].add(each, inf, lends=False)
+        for _ in range(OF_A_SIZE.tries):
+            pile = most_promising(piles.values(), least)
+            taken = None if pile is None else pile.take()
+            if pile is None or taken is None:
+                break
+            candidate, most_per_s = taken
+            option = options.of(candidate)
+            pile.reached = max(pile.reached, option.tokens_per_s / most_per_s)
+            if option.tokens_per_s > least:
+                found, least = option, option.tokens_per_s * BETTER
+        return found
 
     def _smaller_steps(self) -> list[int]:
         """The largest first."""
@@ -151,9 +177,12 @@ class OtherSizes:
 
     def _of_size(self, step: int) -> SearchOfSize:
         if step not in self._of_sizes:
-            alone = replace(self._q, max_num_batched_tokens=step, step_sizes=())
-            self._of_sizes[step] = self._search_of(alone)
+            self._of_sizes[step] = self._search_of(self._alone(step))
         return self._of_sizes[step]
+
+    def _alone(self, step: int) -> Question:
+        """The question in steps of one size."""
+        return replace(self._q, max_num_batched_tokens=step, step_sizes=())
 
     def _in_steps_of(self, step: int, best: Option | None, policy: Policy) -> Option | None:
         found = self._of_size(step).exceeding(policy, best)

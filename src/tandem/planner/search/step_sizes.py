@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 from math import log2
 
 from tandem.plan.weights import STREAM_SLOTS
@@ -47,9 +48,20 @@ def strategies_beside_weights(
     }
 
 
-def _leaves_layers(first: Candidate | None) -> bool:
-    """Whether the first candidate, which moves least, moves nothing but embeddings."""
-    return first is not None and first.elsewhere in (Elsewhere(), Elsewhere(embedding=True))
+def beside_weights(question: Question, policy: Policy) -> list[Candidate]:
+    """A policy's candidates that leave all layers on the accelerator, which move least and come
+    first.
+    """
+    footprint = Footprint(question)
+    looked_up = Elsewhere(embedding=footprint.embedding_bytes > 0)
+    if footprint.device_kv_bytes("gpu-only", looked_up, 1) < 0:
+        return []
+    return list(takewhile(_leaves_layers, Candidates(question, footprint).of(policy)))
+
+
+def _leaves_layers(candidate: Candidate | None) -> bool:
+    """Whether it moves nothing but embeddings."""
+    return candidate is not None and candidate.elsewhere in (Elsewhere(), Elsewhere(embedding=True))
 
 
 class StepSizes:
