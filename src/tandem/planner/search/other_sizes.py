@@ -106,6 +106,8 @@ class OtherSizes:
         for candidate in self._sizes.of(start.candidate):
             if not options.possible(candidate, policy):
                 continue
+            if self._predictor.rough_bound(candidate) <= least:  # which no sweep is timed for
+                continue
             if self._predictor.closer_bound(candidate).job_tokens_per_s <= least:
                 continue
             option = options.of(candidate)

@@ -76,9 +76,15 @@ class StepSizes:
         self._q, self._candidates = question, candidates
         self._fits = footprint.fits
         self._looks_up = footprint.embedding_bytes > 0
+        self._found: dict[Candidate, list[Candidate]] = {}
 
-    def of(self, candidate: Candidate) -> Iterator[Candidate]:
+    def of(self, candidate: Candidate) -> list[Candidate]:
         """The nearest sizes first."""
+        if candidate not in self._found:  # several policies have the same best
+            self._found[candidate] = list(self._find(candidate))
+        return self._found[candidate]
+
+    def _find(self, candidate: Candidate) -> Iterator[Candidate]:
         here = log2(self._q.step_of(candidate.step_tokens))
         for step in sorted(self._q.steps, key=lambda step: abs(log2(self._q.step_of(step)) - here)):
             if step == candidate.step_tokens:
