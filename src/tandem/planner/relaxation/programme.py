@@ -120,12 +120,13 @@ class Solver:
         """
         self.programmes += 1
         model = programme.model()
-        # presolving costs as much as solving; but without it, some contradictions are not certain
-        for presolve in ("off", "on"):
+        # presolving costs as much as solving; but without it, some contradictions are not certain,
+        # nor are some from a basis of what does not contradict itself
+        for presolve, basis in (("off", begin), ("on", None)):
             self._highs.setOptionValue("presolve", presolve)
             self._highs.passModel(model)
-            if begin is not None:
-                self._highs.setBasis(begin)
+            if basis is not None:
+                self._highs.setBasis(basis)
             self._highs.run()
             status = self._highs.getModelStatus()
             if status == highspy.HighsModelStatus.kOptimal:
