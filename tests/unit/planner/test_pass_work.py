@@ -68,6 +68,6 @@ def test_numbers_of_sequences_change_no_operation() -> None:
 def test_a_way_is_one_batch_in_all_layers() -> None:
     question = with_disk(ask(SMALL, "t4"), None)
     bound = BlockTimes(question).bound
-    one, four = (bound.way_s(replace(OTHERS, batches=batches)) for batches in (1, 4))
+    one, four = (bound.decode_busy(replace(OTHERS, batches=batches)).way_s for batches in (1, 4))
     assert one == four
-    assert one < bound.way_s(replace(OTHERS, batches=1, cpu_rows=40))
+    assert one < bound.decode_busy(replace(OTHERS, batches=1, cpu_rows=40)).way_s

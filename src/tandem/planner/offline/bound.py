@@ -23,12 +23,15 @@ class Busy(NamedTuple):
     Attributes:
         link_s: bytes to the accelerator at the link's rate.
         chain_s: of operations that wait for each other.
+        way_s: of these, what waits in the layers: one batch on the accelerator and on the CPU.
+            Linear in the shares.
     """
 
     by_queue: tuple[float, ...]
     link_s: float
     dram_bytes: float
     chain_s: float = 0.0
+    way_s: float = 0.0
 
     @property
     def accelerator_s(self) -> float:
@@ -106,18 +109,6 @@ class BlockBound:
         load = operation(LOAD_MLP if candidate.mlps else LOAD, 0)
         return candidate.batches * computed_s, price(load).alone_s
 
-    def layer_s(self, candidate: BlockCandidate) -> float:
-        """Of a pass, what the link takes to bring a whole layer."""
-        return self._prices.decode(candidate)(operation(LOAD, 0)).alone_s
-
-    def way_s(self, candidate: BlockCandidate) -> float:
-        """Of a pass that gives every sequence a token, what waits for each other in the layers: one
-        batch on the accelerator and on the CPU. Linear in the shares.
-        """
-        price = self._prices.decode(candidate)
-        terms = self._work.decode(candidate)
-        return sum(term.way * price(term.op).alone_s for term in terms if term.way)
-
     def _least_s(self, busy: Busy) -> float:
         dram_s = busy.dram_bytes / self._dram_bytes_per_s
         return max(*busy.by_queue, busy.link_s, dram_s, busy.chain_s)
@@ -125,14 +116,16 @@ class BlockBound:
 
 def _busy(terms: Iterable[PassTerm], price: Price) -> Busy:
     """Of a whole pass."""
-    seconds, link_s, dram_bytes, chain_s = [0.0] * len(QUEUES), 0.0, 0.0, 0.0
-    for op, queue, to_link, times, chained, _ in terms:
+    seconds, link_s, dram_bytes = [0.0] * len(QUEUES), 0.0, 0.0
+    chain_s = way_s = 0.0
+    for op, queue, to_link, times, chained, way in terms:
         demand = price(op)
         one_s = demand.alone_s
         all_s = times * one_s
         seconds[queue] += all_s
         dram_bytes += all_s * demand.dram_bytes_per_s
         chain_s += chained * one_s
+        way_s += way * one_s
         if to_link:
             link_s += all_s * demand.link_share
-    return Busy(tuple(seconds), link_s, dram_bytes, chain_s)
+    return Busy(tuple(seconds), link_s, dram_bytes, chain_s, way_s)

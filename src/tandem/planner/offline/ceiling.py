@@ -1,4 +1,4 @@
-"""What no plan of a batch job exceeds: a linear programme over shares of weights and of KV.
+"""What no plan of a batch job exceeds: linear programmes over shares of weights and of KV.
 
 For a number of sequences and of batches, for which memory has places as requests are so long
 (`occupancy.py`), all shares are free: of layers that are streamed (none, or some, whose slots take
@@ -6,22 +6,31 @@ their room), of those that are read from disk before, of those that are left to 
 whole or their MLPs where these alone are elsewhere (all but as many as stay in slots, or some while
 the others come), and of sequences with their KV on the accelerator, streamed, streamed with all of
 their prompt recomputed, or attended on the CPU (`relaxation/`).
+
+Numbers of sequences are bounded in steps, each as a whole: its end's tokens in its begin's time,
+since time grows with sequences. More of a resource never lowers the ceiling: it is the most over
+all steps and all kinds of blocks, both of which are the same for every machine, and the value of
+each is at least as high on a larger one (`relaxation/shares.py`). Which of them are looked at
+depends on the machine, the result does not.
 """
 
 import heapq
 import itertools
 import math
-from bisect import bisect_left
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from tandem.planner.offline.candidates import BATCHES
 from tandem.planner.offline.occupancy import Occupancy
-from tandem.planner.offline.relaxation.block_programmes import BlockProgrammes, RelaxedBlock
+from tandem.planner.offline.relaxation.block_programmes import (
+    BlockKind,
+    BlockProgrammes,
+    RelaxedBlock,
+)
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 
 _CLOSE = 1.01
-"""Ranges of numbers of sequences whose ends differ by less are not divided further."""
+"""By how much a step's end may exceed its begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,19 @@ class BlockCeiling:
     programmes: int
 
 
+class _Steps(NamedTuple):
+    """Some steps one after the other, for a kind of block, and what bounds them as a whole.
+
+    Attributes:
+        begin, end: numbers of steps. relaxed: of the fewest sequences, if it is known.
+    """
+
+    kind: BlockKind
+    begin: int
+    end: int
+    relaxed: RelaxedBlock | None
+
+
 class BlockCeilings:
     """Bounds for one question.
 
@@ -52,32 +74,47 @@ class BlockCeilings:
     """
 
     def __init__(self, question: Question, times: BlockTimes) -> None:
-        self._q, self._times = question, times
+        self._q = question
         self._programmes = BlockProgrammes(times)
         self._occupancy = Occupancy(question.lengths)
+        self._lows = _steps(question.lengths.requests)
 
     def ceiling(self) -> BlockCeiling | None:
         """Over all numbers of sequences; None if not even one fits.
 
-        A range's bound has its end's tokens in its begin's time, since time grows with sequences.
+        Steps are halved, those first that promise most; what holds for some together holds for
+        each of them.
         """
-        ties = itertools.count()
-        queue: list[tuple[float, int, int, int, RelaxedBlock]] = []
+        ties, queue = itertools.count(), list[tuple[float, int, _Steps]]()
 
-        def push(low: int, high: int) -> None:
-            found = self._programmes.least(low, high, self._occupancy.places(low))
-            if found is not None:
-                heapq.heappush(queue, (-self._rate(high, found), next(ties), low, high, found))
+        def push(most_per_s: float, steps: _Steps) -> None:
+            if steps.relaxed is not None:
+                most_per_s = min(most_per_s, self._rate(steps, steps.relaxed))
+            heapq.heappush(queue, (-most_per_s, next(ties), steps))
 
-        push(1, self._most_at_once())
+        for kind in self._programmes.kinds():
+            push(math.inf, _Steps(kind, 0, len(self._lows) - 1, None))
         while queue:
-            rate, _, low, high, found = heapq.heappop(queue)
-            if high <= max(low, low * _CLOSE):
-                return self._found(-rate, high, found)
-            middle = min(high - 1, math.isqrt(low * high))
-            push(low, middle)
-            push(middle + 1, high)
+            minus_per_s, _, steps = heapq.heappop(queue)
+            kind, begin, end, relaxed = steps
+            if relaxed is None:
+                relaxed = self._relaxed(steps)
+                if relaxed is not None:
+                    push(-minus_per_s, steps._replace(relaxed=relaxed))
+            elif end - begin == 1:
+                return self._found(-minus_per_s, self._lows[end] - 1, relaxed)
+            else:
+                middle = (begin + end) // 2
+                push(-minus_per_s, _Steps(kind, begin, middle, relaxed))
+                push(-minus_per_s, _Steps(kind, middle, end, None))
         return None
+
+    def _relaxed(self, steps: _Steps) -> RelaxedBlock | None:
+        """Of the fewest sequences; None if there is no room for them, nor for more."""
+        if self._lows[steps.end] <= steps.kind.batches:
+            return None
+        rows = self._lows[steps.begin]
+        return self._programmes.least(steps.kind, rows, self._occupancy.places(rows))
 
     def _found(self, tokens_per_s: float, rows: int, relaxed: RelaxedBlock) -> BlockCeiling:
         shares = relaxed.shares
@@ -92,18 +129,15 @@ class BlockCeilings:
             self._programmes.solved,
         )
 
-    def _most_at_once(self) -> int:
-        """Sequences in a pass, in the mean.
-
-        If memory does not hold all requests at once, some place serves several one after the other,
-        and there are too many passes for the job's tokens to fill all places.
-        """
-        lengths, least = self._q.lengths, self._programmes.least
-        most = min(lengths.requests, self._times.footprint.max_rows * BATCHES[-1])
-        held = bisect_left(
-            range(1, most + 1), True, key=lambda rows: least(rows, rows, rows) is None
-        )
-        return max(1, min(most, math.ceil(self._occupancy.most_rows(max(1, held)))))
-
-    def _rate(self, rows: int, relaxed: RelaxedBlock) -> float:
+    def _rate(self, steps: _Steps, relaxed: RelaxedBlock) -> float:
+        """Of the most sequences in the time of the fewest."""
+        rows = self._lows[steps.end] - 1
         return rows * self._q.lengths.generated_tokens / relaxed.shares.block_s
+
+
+def _steps(most: int) -> list[int]:
+    """Numbers of sequences with which steps begin, and one more than there are."""
+    found = [1]
+    while found[-1] <= most:
+        found.append(max(found[-1] + 1, int(found[-1] * _CLOSE)))
+    return [*found[:-1], most + 1]

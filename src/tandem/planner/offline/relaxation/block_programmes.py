@@ -1,9 +1,11 @@
-"""All programmes of one number of sequences: every number of batches, all types, every way."""
+"""The programmes of blocks: every number of batches, all types, every way."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
+from tandem.plan.offline import QuantizedLayers
 from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
@@ -13,6 +15,7 @@ from tandem.planner.offline.relaxation.shares import BlockShares, least_shares
 from tandem.planner.offline.relaxation.way import BlockWay, block_ways
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.relaxation.programme import Solver
+from tandem.spec.kv_type import CodeType
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,15 @@ class RelaxedBlock:
     shares: BlockShares
 
 
+class BlockKind(NamedTuple):
+    """All that is given of a block but its sequences."""
+
+    batches: int
+    quantized: QuantizedLayers
+    host_kv: CodeType | None
+    way: BlockWay
+
+
 class BlockProgrammes:
     """Of one question."""
 
@@ -40,55 +52,51 @@ class BlockProgrammes:
         """How many there were."""
         return self._solver.programmes
 
-    def least(self, low: int, high: int, places: int) -> RelaxedBlock | None:
-        """The least time of a block of so many sequences in a pass.
+    def kinds(self) -> Iterator[BlockKind]:
+        """All kinds of blocks, whatever the sizes of memories."""
+        precisions, reads = self._times.precisions, self._times.footprint.reads
+        for batches, bits, host_kv in product(
+            BATCHES, precisions.layer_choices, precisions.host_kv_choices
+        ):
+            for way in self._ways(bits, reads=reads):
+                yield BlockKind(batches, bits, host_kv, way)
+
+    def least(self, kind: BlockKind, rows: int, places: int) -> RelaxedBlock | None:
+        """The least time of a block of a kind with so many sequences in a pass.
 
         Args:
-            low, high: of them; time is that of `low`, batches are at most `high`.
             places: that memory must have.
         """
-        return min(self._all(low, high, places), key=lambda e: e.shares.block_s, default=None)
+        batches = kind.batches
+        each = max(1, rows // batches)
+        block = BlockCandidate(batches, 0, each, 0, 0, 0, kind.quantized, kind.host_kv)
+        room = replace(block, resident_rows=max(1, places // batches))
+        bound = MeanRows(self._times.bound, max(0.0, rows / batches - each))
+        kinds, held = kv_kinds(self._times, block), kv_kinds(self._times, room)
+        return self._least(block, kind.way, bound, kinds, held)
 
     def of_block(self, block: BlockCandidate) -> Iterator[RelaxedBlock]:
         """One after the other, each way to run a block of as many sequences and batches."""
-        rows = block.rows
-        bare = BlockCandidate(
-            block.batches, 0, rows, 0, 0, quantized=block.quantized, host_kv=block.host_kv
-        )
-        yield from self._every_way(bare, bare)
+        bare = replace(block.shared(block.rows, 0), streamed=0, on_disk=0, mlps=False, lent=0)
+        bound, kinds = MeanRows(self._times.bound), kv_kinds(self._times, bare)
+        for way in self._ways(block.quantized, reads=self._lacks(kinds)):
+            found = self._least(bare, way, bound, kinds, kinds)
+            if found is not None:
+                yield found
 
-    def _all(self, low: int, high: int, places: int) -> Iterator[RelaxedBlock]:
-        precisions = self._times.precisions
-        for batches, bits, host_kv in product(
-            [count for count in BATCHES if count <= high],
-            precisions.layer_choices,
-            precisions.host_kv_choices,
-        ):
-            rows = max(1, low // batches)
-            block = BlockCandidate(batches, 0, rows, 0, 0, 0, bits, host_kv)
-            room = replace(block, resident_rows=max(1, places // batches))
-            yield from self._every_way(block, room, max(0.0, low / batches - rows))
+    def _ways(self, bits: QuantizedLayers, *, reads: bool) -> Iterator[BlockWay]:
+        may_lend = self._layers > STREAM_SLOTS and not self._times.question.model.dense_layers
+        for way in block_ways(bits, reads=reads, lends=may_lend):
+            if not way.streams or self._layers > stream_slots(self._layers):
+                yield way
 
-    def _every_way(
-        self, block: BlockCandidate, room: BlockCandidate, more: float = 0.0
-    ) -> Iterator[RelaxedBlock]:
-        """Of one block, for which memory must have as much room as another takes.
-
-        Args:
-            more: share of its batches that have a sequence more.
-        """
-        times, bound = self._times, MeanRows(self._times.bound, more)
-        kinds, held = kv_kinds(times, block), kv_kinds(times, room)
-        may_lend = self._layers > STREAM_SLOTS and not times.question.model.dense_layers
-        for way in block_ways(block.quantized, lacks=self._lacks(held), lends=may_lend):
-            if way.streams and self._layers <= stream_slots(self._layers):
-                continue
-            some, room_for = kinds, held
-            if way.lends != "none" and not way.mlps:
-                some, room_for = none_recomputed(kinds), none_recomputed(held)
-            shares = least_shares(times, self._solver, bound, some, room_for, way)
-            if shares is not None:
-                yield RelaxedBlock(block, way, shares)
+    def _least(
+        self, block: BlockCandidate, way: BlockWay, bound: MeanRows, kinds: KvKinds, held: KvKinds
+    ) -> RelaxedBlock | None:
+        if way.lends != "none" and not way.mlps:
+            kinds, held = none_recomputed(kinds), none_recomputed(held)
+        shares = least_shares(self._times, self._solver, bound, kinds, held, way)
+        return None if shares is None else RelaxedBlock(block, way, shares)
 
     def _lacks(self, held: KvKinds) -> bool:
         """Whether layers may be read from disk, and host memory may be too small without."""

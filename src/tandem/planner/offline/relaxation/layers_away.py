@@ -17,14 +17,13 @@ _BusyOf = Callable[[BlockCandidate], Busy]
 
 
 class LayersAway:
-    """Of one way to run a block. Loads, reads and what is lent are asked for by a pass's work."""
+    """Of one way to run a block. Nothing here is below 0."""
 
     def __init__(self, times: BlockTimes, bound: MeanRows, kinds: KvKinds, way: BlockWay) -> None:
         self.way, self._bound = way, bound
         self._times, self._kinds = times, kinds
         self._layers = times.question.model.num_layers
         self._dram_bytes_per_s = times.question.hardware.host.pool_bytes_per_s
-        self._all = [self.all_away(kind) for kind in kinds]
 
     def all_away(self, kind: BlockCandidate) -> BlockCandidate:
         """With all layers, or their MLPs, streamed."""
@@ -35,52 +34,52 @@ class LayersAway:
         return (*busy.by_queue, busy.link_s, busy.dram_bytes / self._dram_bytes_per_s)
 
     def loads(self, busy_of: _BusyOf) -> Resources:
-        """Of all layers that come, more than of resident ones."""
-        return self._less(busy_of(self._all[0]), busy_of(self._kinds[0]))
+        """Of all layers that come, more than of such as are there."""
+        every, stays = self.all_away(self._kinds[0]), self._kinds[0]
+        here = self.apart(busy_of, stays) if self._few else self.resources(busy_of(stays))
+        return self._more(self.resources(busy_of(every)), here)
 
     def reads(self, busy_of: _BusyOf) -> Resources:
         """Of all of them that are read from disk before, more than of those that come."""
-        every = self._all[0]
+        every = self.all_away(self._kinds[0])
         read = replace(every, on_disk=self._layers) if self.way.reads else every
-        return self._less(busy_of(read), busy_of(every))
+        return self._more(self.resources(busy_of(read)), self.resources(busy_of(every)))
 
-    def lent(self, busy_of: _BusyOf) -> Resources:
-        """Of a layer that is lent, more, or less, than of one that comes: of the kinds of KV, the
-        least.
+    def apart(self, busy_of: _BusyOf, kind: BlockCandidate) -> Resources:
+        """Of a pass, if all layers were of those that differ, and none came."""
+        some = self._some_apart(kind)
+        of_some, of_none = self.resources(busy_of(some)), self.resources(busy_of(kind))
+        both = zip(of_none, of_some, strict=True)
+        return tuple(self._extended(none, more, some) for none, more in both)
+
+    def apart_way_s(self, kind: BlockCandidate) -> float:
+        """Likewise, a batch's way through all layers."""
+        some, busy_of = self._some_apart(kind), self._bound.decode_busy
+        return self._extended(busy_of(kind).way_s, busy_of(some).way_s, some)
+
+    def one_lent_s(self) -> tuple[float, float]:
+        """Of a pass, what the CPU takes to compute a layer, or its MLP, for all batches, and the
+        link to bring it.
         """
-        if self.way.lends == "none":
-            return (0.0,) * len(self.resources(busy_of(self._kinds[0])))
-        more = [self._less(busy_of(replace(e, lent=1)), busy_of(e)) for e in self._all]
-        return tuple(min(found) for found in zip(*more, strict=True))
+        return self._bound.lent_s(self.all_away(self._kinds[0]))
 
-    def lent_way_s(self) -> float:
-        """What a batch's way through its layers is longer, or shorter, by a layer that is lent."""
-        way_s = self._bound.way_s
-        return min(way_s(replace(each, lent=1)) - way_s(each) for each in self._all)
-
-    def waits_s(self) -> tuple[float, float]:
-        """Of the link's time in a pass, what a layer takes that comes, and what one that the CPU
-        computes while others come adds: its own that it saves, and what the link stands still
-        while it is computed.
+    @property
+    def differ(self) -> bool:
+        """Whether KV costs something else in some layers than in the others: those that the CPU
+        computes, or that alone are in few bits.
         """
-        bound, away = self._bound, self._all[0]
-        computed_s, brought_s = bound.lent_s(away)
-        comes_s = bound.layer_s(away) if self.way.reads else brought_s
-        return brought_s, max(0.0, computed_s - STREAM_SLOTS * comes_s) - brought_s
+        return self.way.lends != "none" or self._few
 
     @property
     def kept(self) -> float:
         """Share of the layers that need no loads: as many as there are slots stay there. They take
         less memory than resident ones only if these are not in few bits.
         """
-        few = self._kinds[0].quantized == "streamed"
-        return stream_slots(self._layers) / self._layers if few else 0.0
+        return stream_slots(self._layers) / self._layers if self._few else 0.0
 
     @property
-    def stay_beside_one(self) -> int:
-        """Of all layers but one that is left to the CPU, those that then stay in their slots."""
-        others = self._layers - 1
-        return others if others <= stream_slots(others) else 0
+    def _few(self) -> bool:
+        return self._kinds[0].quantized == "streamed"
 
     def least_apart(self, held: KvKinds) -> int | None:
         """The fewest MLPs, in whole numbers, without which the accelerator may have room for the
@@ -98,6 +97,15 @@ class LayersAway:
                 return count if host <= question.host_bytes else None
         return None
 
-    def _less(self, busy: Busy, other: Busy) -> Resources:
-        both = zip(self.resources(busy), self.resources(other), strict=True)
-        return tuple(one - another for one, another in both)
+    def _some_apart(self, kind: BlockCandidate) -> BlockCandidate:
+        """As many of the layers that differ as there may be while none comes."""
+        if self.way.lends == "none":
+            return replace(kind, streamed=stream_slots(self._layers))
+        return replace(self.all_away(kind), lent=self._layers - STREAM_SLOTS)
+
+    def _extended(self, none: float, some: float, of: BlockCandidate) -> float:
+        """To all layers, which are alike but for attention, which the same place does anyway."""
+        return max(0.0, none + (some - none) * self._layers / (of.lent or of.streamed))
+
+    def _more(self, some: Resources, others: Resources) -> Resources:
+        return tuple(max(0.0, one - another) for one, another in zip(some, others, strict=True))

@@ -37,19 +37,15 @@ class MeanRows:
         """Of a pass of the fewer sequences."""
         return self._bound.decode_s(candidate)
 
-    def way_s(self, candidate: BlockCandidate) -> float:
-        """Of one batch."""
-        return self._between(self._bound.way_s(candidate), self._bound.way_s(_with_one(candidate)))
+    def prefill_s(self, candidate: BlockCandidate) -> float:
+        """Likewise, over all prompts."""
+        return self._bound.prefill_s(candidate)
 
     def lent_s(self, candidate: BlockCandidate) -> tuple[float, float]:
         """Of a layer, or its MLP: of the CPU for all batches, and of the link."""
         computed_s, brought_s = self._bound.lent_s(candidate)
         more_s, _ = self._bound.lent_s(_with_one(candidate))
         return self._between(computed_s, more_s), brought_s
-
-    def layer_s(self, candidate: BlockCandidate) -> float:
-        """Of the link, for a whole layer."""
-        return self._bound.layer_s(candidate)
 
     def _between(self, one: float, another: float) -> float:
         return one + self._more * (another - one)
@@ -61,6 +57,7 @@ class MeanRows:
             self._between(busy.link_s, more.link_s),
             self._between(busy.dram_bytes, more.dram_bytes),
             self._between(busy.chain_s, more.chain_s),
+            self._between(busy.way_s, more.way_s),
         )
 
 

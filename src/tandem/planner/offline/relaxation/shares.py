@@ -4,12 +4,19 @@ A pass takes at least what each resource takes for all of its work, and what wai
 where the CPU attends. While the CPU computes a layer or an MLP for all batches, no more of the
 others come than there are slots, since none of them is done with before. Else nothing waits. Costs
 and sizes are those of the planner's own candidates, between which they are convex.
+
+Where the CPU computes layers, KV costs different things in theirs and in the accelerator's (what is
+attended on the CPU crosses the link for these only), so that each kind of KV has a share of either.
+Every column is a share and at least 0; every second of a resource in a pass is such a share times
+what all of it would take, which is at least 0 as well and no more on a faster machine; and which
+shares there are depends on memories' sizes alone, of which larger ones allow for more. So no
+machine with more of anything has a longer least time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tandem.plan.weights import stream_slots
+from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.offline.bound import Busy
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds
@@ -18,7 +25,7 @@ from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.memory import limit_memory
 from tandem.planner.offline.relaxation.way import BlockWay
 from tandem.planner.offline.times import BlockTimes
-from tandem.planner.relaxation.programme import Entries, Programme, Solver
+from tandem.planner.relaxation.programme import Programme, Solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +49,22 @@ class BlockShares:
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Of one programme: the time of the pass over prompts, and of one over tokens; shares of
-    layers; and shares of sequences, by the kinds of KV.
+    layers; and shares of sequences times layers.
+
+    Attributes:
+        first, comes: of the layers, those that come in the one and in the other.
+        kinds, apart: sequences by the kinds of KV, in most layers, and in those that differ, if
+            any do.
     """
 
     prefill: int
     decode: int
-    lent: int
     read: int
     streamed: int
+    first: int
+    comes: int
     kinds: tuple[int, ...]
+    apart: tuple[int, ...]
 
 
 def least_shares(
@@ -75,7 +89,9 @@ def least_shares(
 
 
 class _Relaxed:
-    """One programme. Time is counted in `_unit_s`, so that columns are about 1."""
+    """One programme. Times are counted in those of the block whose KV is all on the accelerator, so
+    that columns are about 1.
+    """
 
     def __init__(
         self,
@@ -89,9 +105,11 @@ class _Relaxed:
         self._times, self._kinds, self._held, self._away = times, kinds, held, away
         self._layers = times.question.model.num_layers
         self._stay = stream_slots(self._layers) / self._layers
-        self._unit_s = bound.decode_s(kinds[0])
+        passes = max(0.0, times.question.lengths.generated_tokens - 1)
+        self._prefill_s, self._decode_s = bound.prefill_s(kinds[0]), bound.decode_s(kinds[0])
+        self._unit_s = self._prefill_s + passes * self._decode_s
         self._p = Programme()
-        self._c = self._columns(away.way)
+        self._c = self._columns(away)
 
     def solve(self, solver: Solver, apart: int) -> BlockShares | None:
         """Build the rows, and minimise.
@@ -99,89 +117,138 @@ class _Relaxed:
         Args:
             apart: the fewest layers that are streamed where some are lent.
         """
-        bound = self._bound
-        self._work(self._c.prefill, bound.prefill_busy)
-        self._work(self._c.decode, bound.decode_busy)
+        c = self._c
+        self._work_of_prompts()
+        self._work_of_tokens()
+        self._come()
+        self._wait()
         if self._away.way.lends != "none":
             self._lend(apart)
-        self._p.at_most([(self._c.decode, -1.0), *self._chain()], 0.0)
-        self._p.at_most([(self._c.read, 1.0), (self._c.streamed, -1.0)], 0.0)
-        columns = self._c.streamed, self._c.read, self._c.kinds
-        limit_memory(self._p, self._times, self._away, self._held, columns)
+        self._p.at_most([(c.read, 1.0), (c.streamed, -1.0)], 0.0)
+        each_kind = (*c.kinds, *c.apart)
+        held = self._held * (len(each_kind) // len(c.kinds))
+        limit_memory(self._p, self._times, self._away, held, (c.streamed, c.read, each_kind))
         found = solver.minimise(self._p)
-        if found is None:
-            return None
-        return BlockShares(found.value * self._unit_s, *found.columns[self._c.lent :])
+        return None if found is None else self._shares(found.value, found.columns)
 
-    def _columns(self, way: BlockWay) -> Columns:
-        column = self._p.column
-        passes = max(0.0, self._times.question.lengths.generated_tokens - 1)
+    def _columns(self, away: LayersAway) -> Columns:
+        column, way = self._p.column, away.way
+        of_prompts = self._prefill_s / self._unit_s
         found = Columns(
-            prefill=column(1.0),
-            decode=column(passes),
-            lent=column(upper=0.0 if way.lends == "none" else 1.0),
+            prefill=column(of_prompts),
+            decode=column(1.0 - of_prompts),
             read=column(upper=1.0 if way.reads else 0.0),
             streamed=column(upper=0.0 if way.streams is False else 1.0),
+            first=column(),
+            comes=column(),
             kinds=tuple(column() for _ in self._kinds),
+            apart=tuple(column() for _ in self._kinds if away.differ),
         )
-        self._p.equal([(share, 1.0) for share in found.kinds], 1.0)
+        self._p.equal([(share, 1.0) for share in (*found.kinds, *found.apart)], 1.0)
         return found
 
-    def _work(self, time: int, busy_of: Callable[[BlockCandidate], Busy]) -> None:
-        """Each resource's, in a pass of that kind.
+    @property
+    def _lent(self) -> tuple[int, ...]:
+        """Sequences in layers that the CPU computes; of a kind, all of those that differ."""
+        return () if self._away.way.lends == "none" else self._c.apart
 
-        Args:
-            time: its column.
-        """
-        away, in_passes = self._away, time == self._c.decode
+    def _work_of_prompts(self) -> None:
+        """Each resource's in the pass over prompts, in which all that is streamed comes."""
+        away, busy_of, c = self._away, self._bound.prefill_busy, self._c
         of_kinds = [away.resources(busy_of(kind)) for kind in self._kinds]
-        loads, reads, lent = away.loads(busy_of), away.reads(busy_of), away.lent(busy_of)
-        if in_passes and away.way.lends == "all":
-            reads = (0.0,) * len(reads)  # they stay in the slots, too
-        for resource, each in enumerate(zip(*of_kinds, strict=True)):
-            self._resource(time, each, loads[resource], reads[resource], lent[resource])
-
-    def _resource(
-        self, time: int, of_kinds: Resources, loads_s: float, reads_s: float, one_lent_s: float
-    ) -> None:
-        """One of them: with all KV in each way, for all loads, all reads, and a layer that is
-        lent.
-        """
-        lent_s, kept = self._layers * one_lent_s, self._away.kept
-        if time == self._c.decode and self._away.way.lends != "none":
-            lent_s += self._away.stay_beside_one * loads_s
-            kept = max(kept, self._stay if self._away.way.lends == "all" else 0.0)
-        work: Entries = [
-            (self._c.streamed, loads_s),
-            (time, -self._unit_s),
-            (self._c.read, reads_s),
-            (self._c.lent, lent_s),
-            *zip(self._c.kinds, of_kinds, strict=True),
+        shares: list[tuple[int, Resources]] = [
+            (c.first, away.loads(busy_of)),
+            (c.read, away.reads(busy_of)),
+            *zip(c.kinds, of_kinds, strict=True),
         ]
-        limit_s = kept * max(0.0, loads_s)
-        self._p.at_most([(c, s / self._unit_s) for c, s in work], limit_s / self._unit_s)
+        if self._away.way.lends != "none":  # the accelerator computes these, too
+            shares += zip(c.apart, of_kinds, strict=True)
+        elif c.apart:
+            shares += self._apart(busy_of)
+        self._work(c.prefill, shares)
 
-    def _chain(self) -> Entries:
+    def _work_of_tokens(self) -> None:
+        """Each resource's in a pass over tokens."""
+        away, busy_of, c = self._away, self._bound.decode_busy, self._c
+        shares: list[tuple[int, Resources]] = [
+            (c.comes, away.loads(busy_of)),
+            *zip(c.kinds, (away.resources(busy_of(kind)) for kind in self._kinds), strict=True),
+        ]
+        if away.way.lends != "all":  # else those that are read stay in the slots, too
+            shares.append((c.read, away.reads(busy_of)))
+        if c.apart:
+            shares += self._apart(busy_of)
+        self._work(c.decode, shares)
+
+    def _apart(self, busy_of: Callable[[BlockCandidate], Busy]) -> Iterator[tuple[int, Resources]]:
+        """With KV of each kind, in layers that differ."""
+        for share, kind in zip(self._c.apart, self._kinds, strict=True):
+            yield share, self._away.apart(busy_of, kind)
+
+    def _work(self, time: int, shares: Sequence[tuple[int, Resources]]) -> None:
+        """A pass takes no less than what each resource does for all shares."""
+        columns = [column for column, _ in shares]
+        for seconds in zip(*(each for _, each in shares), strict=True):
+            if any(seconds):
+                self._at_least(time, zip(columns, seconds, strict=True))
+
+    def _come(self) -> None:
+        """What is streamed comes, but for what stays in the slots, and for what is lent."""
+        c, away = self._c, self._away
+        self._p.at_most([(c.streamed, 1.0), (c.first, -1.0)], away.kept)
+        if away.way.lends != "all":
+            less = [(share, -1.0) for share in self._lent]
+            self._p.at_most([(c.streamed, 1.0), (c.comes, -1.0), *less], away.kept)
+        if c.apart and not self._lent:
+            few = [(share, 1.0) for share in c.apart]
+            self._p.equal([(c.streamed, -1.0), *few], 0.0)
+
+    def _wait(self) -> None:
         """What waits for each other in the layers."""
-        ways_s = [self._bound.way_s(kind) for kind in self._kinds]
-        chain: Entries = [(c, s / self._unit_s) for c, s in zip(self._c.kinds, ways_s, strict=True)]
-        if self._away.way.lends == "none":
-            return chain
-        return [*chain, (self._c.lent, self._layers * self._away.lent_way_s() / self._unit_s)]
+        c, of_kinds = self._c, [self._bound.decode_busy(kind).way_s for kind in self._kinds]
+        ways = list(zip(c.kinds, of_kinds, strict=True))
+        if c.apart:
+            ways += zip(c.apart, map(self._away.apart_way_s, self._kinds), strict=True)
+        self._at_least(c.decode, ways)
 
     def _lend(self, apart: int) -> None:
         """How many layers may be the CPU's, and what then waits for it."""
-        streamed, lent, read = self._c.streamed, self._c.lent, self._c.read
-        self._p.at_most([(streamed, -1.0)], -apart / self._layers)
-        self._p.at_most([(lent, 1.0), (streamed, -1.0)], -self._stay)
+        c, reads = self._c, self._away.way.reads
+        lent = [(share, 1.0) for share in self._lent]
+        self._p.at_most([(c.streamed, -1.0)], -apart / self._layers)
+        self._p.at_most([*lent, (c.streamed, -1.0)], -self._stay)
         if self._away.way.lends == "all":
-            self._p.at_most([(lent, -1.0), (streamed, 1.0)], self._stay)
+            self._p.at_most(
+                [*((share, -1.0) for share in self._lent), (c.streamed, 1.0)], self._stay
+            )
         else:
-            comes_s, more_s = self._away.waits_s()
-            waits: Entries = [
-                (streamed, self._layers * comes_s / self._unit_s),
-                (lent, self._layers * more_s / self._unit_s),
-            ]
-            self._p.at_most([(self._c.decode, -1.0), *waits], 0.0)
-        if self._away.way.reads:  # none of which is lent
-            self._p.at_most([(lent, 1.0), (read, 1.0), (streamed, -1.0)], 0.0)
+            self._come_between()
+        if reads:  # none of which is lent
+            self._p.at_most([*lent, (c.read, 1.0), (c.streamed, -1.0)], 0.0)
+
+    def _come_between(self) -> None:
+        """While the CPU computes a layer, no more come than there are slots; the rest comes before
+        or after.
+        """
+        c, (computed_s, brought_s) = self._c, self._away.one_lent_s()
+        rest = self._p.column()
+        slots = [(share, -float(STREAM_SLOTS)) for share in self._lent]
+        self._p.at_most([(c.comes, 1.0), (rest, -1.0), *slots], 0.0)
+        lent_s = self._layers * computed_s
+        waits = [(rest, self._layers * brought_s), *((share, lent_s) for share in self._lent)]
+        self._at_least(c.decode, waits)
+
+    def _at_least(self, time: int, shares: Iterable[tuple[int, float]]) -> None:
+        """A pass takes no less than so many seconds of each."""
+        unit_s = self._decode_s if time == self._c.decode else self._prefill_s
+        entries = [(column, seconds / unit_s) for column, seconds in shares]
+        self._p.at_most([(time, -1.0), *entries], 0.0)
+
+    def _shares(self, value: float, columns: Sequence[float]) -> BlockShares:
+        c = self._c
+        kinds = [columns[share] for share in c.kinds]
+        apart = [columns[share] for share in c.apart]
+        if apart:
+            kinds = [here + there for here, there in zip(kinds, apart, strict=True)]
+        lent = sum(columns[share] for share in self._lent)
+        return BlockShares(value * self._unit_s, lent, columns[c.read], columns[c.streamed], *kinds)

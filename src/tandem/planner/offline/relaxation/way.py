@@ -31,20 +31,20 @@ class BlockWay:
     mlps: bool = False
 
 
-def block_ways(bits: QuantizedLayers, *, lacks: bool, lends: bool) -> Iterator[BlockWay]:
+def block_ways(bits: QuantizedLayers, *, reads: bool, lends: bool) -> Iterator[BlockWay]:
     """All there are, each once.
 
     Args:
-        lacks: host memory may be too small for all weights, and some may be read from disk.
+        reads: some may be read from disk.
         lends: the CPU may compute layers, or MLPs.
     """
-    reads = (False, True) if lacks else (False,)
+    choices = (False, True) if reads else (False,)
     if bits == "streamed":  # layers may stay in slots as well
-        yield from (BlockWay(None, read) for read in reads)
+        yield from (BlockWay(None, read) for read in choices)
         return
-    for streams, read in product((False, True), reads):
+    for streams, read in product((False, True), choices):
         if streams or not read:
             yield BlockWay(streams, read)
     if lends:
-        for mlps, how, read in product((True, False), _LENDS, reads):
+        for mlps, how, read in product((True, False), _LENDS, choices):
             yield BlockWay(True, read, how, mlps)
