@@ -163,7 +163,8 @@ class BlockPrices:
     def _of_prompts(self, demands: Demands, op: ProgramOp, rows: int) -> Demand:
         """Which does not depend on where their keys and values go."""
         prompt, most = self._footprint.prompt, self._q.max_num_batched_tokens
-        whole = PromptLoad(rows * prompt, rows, rows, prompt, -(-prompt // most))
+        seen_tokens, passes = self._q.lengths.prompt_seen_tokens, -(-prompt // most)
+        whole = PromptLoad(rows * prompt, rows, rows, prompt, seen_tokens, passes)
         if op.part in (Part.PRE, Part.POST):
             return _times(demands, op, whole, most)
         return demands.of(op, [whole])

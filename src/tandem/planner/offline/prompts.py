@@ -7,10 +7,12 @@ from tandem.spec.tier import Tier
 
 
 class PromptLoad(NamedTuple):
-    """Some tokens of equal prompts, as `Load` is asked.
+    """Some tokens of prompts, as `Load` is asked.
 
     Attributes:
-        rows, prompt: of the whole batch, whose attention is priced at once.
+        rows, prompt: of the whole batch, whose attention is priced at once; `prompt` in the mean.
+        seen_tokens: of a prompt whose mean token sees as many as that of all prompts does, more
+            than the mean: tokens of long prompts are many, and see many.
         passes: how often a prompt's keys are read.
     """
 
@@ -18,6 +20,7 @@ class PromptLoad(NamedTuple):
     logits: int
     rows: int
     prompt: int
+    seen_tokens: float
     passes: int = 1
 
     def num_queries(self, tier: Tier) -> int:
@@ -32,8 +35,8 @@ class PromptLoad(NamedTuple):
         """Attention within the prompts, in a layer that sees `window` positions (0: all)."""
         if tier is Tier.HOST:
             return AttentionWork(0, 0, 0)
-        seen = min(self.prompt, window or self.prompt)
-        pairs = seen * (seen + 1) // 2 + (self.prompt - seen) * seen
-        return AttentionWork(
-            self.rows * self.prompt, self.rows * pairs, self.rows * self.prompt * self.passes
-        )
+        tokens, longer = self.rows * self.prompt, self.seen_tokens
+        seen = min(longer, window or longer)
+        # of a token of the longer prompt, in the mean
+        pairs = (seen * (seen + 1) / 2 + (longer - seen) * seen) / longer
+        return AttentionWork(tokens, round(tokens * pairs), tokens * self.passes)
