@@ -79,8 +79,8 @@ class Predictor:
         steady_s = sum(weight * mixed_s(tokens) for weight, tokens in pace.chunks.weighted)
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
         self._note_if_late(candidate, sweep_s)
-        mixed = mixed_s(pace.chunk)
-        return self.job_bound(candidate, pace, sweep_s, mixed, lengths.later_tokens * decode_s)
+        drain_s = self._drain_s(candidate, decode_s, bound_s)
+        return self.job_bound(candidate, pace, sweep_s, mixed_s(pace.chunk), drain_s)
 
     def is_surely_late(self, candidate: Candidate) -> bool:
         """Whether the times of the first bound break the bound on time per token already."""

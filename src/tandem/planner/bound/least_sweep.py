@@ -18,11 +18,13 @@ class LeastSweep(NamedTuple):
     Attributes:
         chain_s: of its layers. whole_s: of it, with what else its weights ask for.
         with_prompts_s: likewise, of one that reads prompts, for which no layer is lent.
+        moved_s: for which weights that are not lent take link or disk.
     """
 
     chain_s: float
     whole_s: float
     with_prompts_s: float
+    moved_s: float
 
 
 class LeastSweeps:
@@ -51,13 +53,14 @@ class LeastSweeps:
         chain_s += more_s * on_cpu
         mlps, mlp_s = counts.mlp_loads, self._bound.mlp_load(counts.experts).chain_s
         loads_s = (counts.loads - mlps) * self._bound.load.chain_s + mlps * mlp_s
-        unlent_s = whole_s = max(chain_s, loads_s, counts.reads * self._bound.read.chain_s)
+        moved_s = max(loads_s, counts.reads * self._bound.read.chain_s)
+        unlent_s = whole_s = max(chain_s, moved_s)
         if lendable and loads_s > chain_s:
             # what is lent is not loaded: as many as make both equally long, or all
             each_s = mlp_s if mlps else self._bound.load.chain_s
             balanced = (loads_s - chain_s) / (each_s + more_s)
             whole_s = chain_s + min(balanced, lendable) * more_s
-        return LeastSweep(chain_s, whole_s, unlent_s)
+        return LeastSweep(chain_s, whole_s, unlent_s, moved_s)
 
     def _in_part_s(self, lane: LaneLoad, experts: int) -> float:
         """What it adds, at most nothing, that both sides compute their share of a mixture at once:
