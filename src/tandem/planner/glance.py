@@ -18,30 +18,51 @@ from tandem.planner.sweeps import Sweeps
 _ROUNDED_UP = 1 + 1e-9
 
 
-class _Least(NamedTuple):
-    """Less than which no sweep takes with some layers elsewhere, as in `LeastSweep`; and no token
-    of a prompt.
+class _Weights(NamedTuple):
+    """What weights ask of a sweep.
+
+    Attributes:
+        moved_s: for which those that are not lent take link or disk. loads_s: link. each_s: a load.
+        lendable: layers that are loaded and may be lent.
+        on_cpu: layers that the CPU computes, or their MLPs, also in sweeps with prompts. token_s:
+            less than which none of these takes for a token.
     """
 
-    chain_s: float
-    whole_s: float
-    with_prompts_s: float
     moved_s: float
+    loads_s: float
+    each_s: float
+    lendable: int
+    on_cpu: int
     token_s: float
+
+
+class _Computed(NamedTuple):
+    """A sweep of all layers on the accelerator, less than which none takes.
+
+    Attributes:
+        tokens: that are decoded, or of prompts. whole_s: with attention of those that are decoded.
+        layer_s: of it, a layer's without attention.
+    """
+
+    tokens: int
+    whole_s: float
+    layer_s: float
 
 
 class _Requests(NamedTuple):
     """What requests in some places bring.
 
     Attributes:
-        attention_s: less than which theirs takes in no sweep. beside: tokens that each decodes.
+        decoding: in sweeps that read no prompt. chunk: with as much of prompts as the pace says.
+        mixed: in those that read any, by their share.
         last_sweeps: of cohorts alone, to decode the last rows. alone_s: less than which none of
             these takes, wherever layers are.
     """
 
     pace: Pace
-    attention_s: float
-    beside: int
+    decoding: _Computed
+    chunk: _Computed
+    mixed: tuple[tuple[float, _Computed], ...]
     last_sweeps: float
     alone_s: float
 
@@ -51,7 +72,7 @@ class Glances:
 
     def __init__(self, question: Question, sweeps: Sweeps, predictor: Predictor) -> None:
         self._q, self._sweeps, self._predictor = question, sweeps, predictor
-        self._least: dict[Elsewhere, _Least] = {}
+        self._weights: dict[Elsewhere, _Weights] = {}
         self._requests: dict[tuple[Strategy, int, int, float, int, int], _Requests] = {}
         self._lasts: dict[int, tuple[float, float]] = {}
 
@@ -66,31 +87,56 @@ class Glances:
             return inf
         if candidate.halves:
             return inf  # few, and what they have to do in a sweep is told apart by each bound
-        here, requests = self._least_of(candidate), self._requests_of(candidate)
-        pace, attention_s, beside, last_sweeps, alone_s = requests
-        alone_s = max(here.moved_s, alone_s)
-        mixed_least_s = max(here.with_prompts_s, here.chain_s + attention_s)
-        if last_sweeps and not candidate.device_rows:
-            mixed_least_s = alone_s  # sweeps may go through one layer
-        decode_s = mixed_least_s
+        weights, requests = self._weights_of(candidate.elsewhere), self._requests_of(candidate)
+        alone_s = max(weights.moved_s, requests.alone_s)
+        if candidate.has_cohorts and not candidate.device_rows:
+            decode_s = least_s = alone_s  # sweeps may go through one layer
+        else:
+            decode_s = least_s = self._decode_s(candidate.elsewhere, weights, requests.decoding)
         if lends:
-            decode_s = max(here.whole_s, here.chain_s + attention_s)
-        token_s, steady_s = here.token_s, 0.0
-        for weight, tokens in pace.chunks.weighted:
-            computed_s = (tokens + beside) * token_s + attention_s
-            steady_s += weight * (computed_s if computed_s > mixed_least_s else mixed_least_s)
+            decode_s = self._lent_s(candidate.elsewhere, weights, requests.decoding)
+        pace, steady_s = requests.pace, 0.0
+        for weight, computed in requests.mixed:
+            computed_s = _computed_s(weights, computed)
+            steady_s += weight * (computed_s if computed_s > least_s else least_s)
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
-        mixed_s = max(mixed_least_s, (pace.chunk + beside) * token_s + attention_s)
-        drain_s = max(self._q.lengths.later_tokens * decode_s, last_sweeps * alone_s)
+        mixed_s = max(least_s, _computed_s(weights, requests.chunk))
+        drain_s = max(self._q.lengths.later_tokens * decode_s, requests.last_sweeps * alone_s)
         predictor = self._predictor
         return _ROUNDED_UP * predictor.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
 
-    def _least_of(self, candidate: Candidate) -> _Least:
-        elsewhere = candidate.elsewhere
-        found = self._least.get(elsewhere)
+    def _decode_s(self, elsewhere: Elsewhere, weights: _Weights, here: _Computed) -> float:
+        """Less than which no sweep takes, of those that read no prompt where none is lent."""
+        chain_s = here.whole_s
+        if weights.on_cpu:
+            there_s = self._sweeps.cpu_layer_s(elsewhere, here.tokens)
+            chain_s += weights.on_cpu * (there_s - here.layer_s)
+        return max(weights.moved_s, chain_s)
+
+    def _lent_s(self, elsewhere: Elsewhere, weights: _Weights, here: _Computed) -> float:
+        """Likewise, however many are lent: what is lent is not loaded, as many as make link and CPU
+        equally long, or all.
+        """
+        more_s = self._sweeps.cpu_layer_s(elsewhere, here.tokens) - here.layer_s
+        lent = float(weights.lendable)
+        if more_s > 0:
+            balanced = (weights.loads_s - here.whole_s) / (weights.each_s + more_s)
+            lent = min(lent, max(0.0, balanced))
+        return here.whole_s + lent * more_s
+
+    def _weights_of(self, elsewhere: Elsewhere) -> _Weights:
+        found = self._weights.get(elsewhere)
         if found is None:
-            token_s = self._sweeps.token_s(elsewhere)
-            found = self._least[elsewhere] = _Least(*self._sweeps.least(elsewhere), token_s)
+            sweeps, least = self._sweeps, self._sweeps.least(elsewhere)
+            on_cpu = elsewhere.whole_on_cpu + elsewhere.mlps_on_cpu
+            found = self._weights[elsewhere] = _Weights(
+                least.moved_s,
+                least.loads_s,
+                least.each_s,
+                elsewhere.may_be_lent,
+                on_cpu,
+                sweeps.cpu_token_s(elsewhere) if on_cpu else 0.0,
+            )
         return found
 
     def _requests_of(self, candidate: Candidate) -> _Requests:
@@ -98,12 +144,20 @@ class Glances:
         key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens)
         found = self._requests.get(key)
         if found is None:
-            attention_s = self._sweeps.attention_s(self._predictor.loads.of(candidate))
-            pace = self._predictor.pace.of(candidate)
-            last = self._last(candidate)
-            found = _Requests(pace, attention_s, candidate.in_every_sweep(), *last)
-            self._requests[key] = found
+            found = self._requests[key] = self._made(candidate)
         return found
+
+    def _made(self, candidate: Candidate) -> _Requests:
+        pace, beside = self._predictor.pace.of(candidate), candidate.in_every_sweep()
+        attention_s = self._sweeps.attention_s(self._predictor.loads.of(candidate))
+
+        def computed(prompt_tokens: int) -> _Computed:
+            tokens, logits = beside + prompt_tokens, beside + (prompt_tokens > 0)
+            stages_s = self._sweeps.stages_s(tokens, logits)
+            return _Computed(tokens, stages_s + attention_s, self._sweeps.layer_s(tokens))
+
+        mixed = tuple((weight, computed(tokens)) for weight, tokens in pace.chunks.weighted)
+        return _Requests(pace, computed(0), computed(pace.chunk), mixed, *self._last(candidate))
 
     def _last(self, candidate: Candidate) -> tuple[float, float]:
         """Sweeps of its cohorts alone that decode the last rows, and less than which none takes."""
@@ -117,3 +171,11 @@ class Glances:
             found = sweeps * self._q.lengths.later_tokens, alone_s
             self._lasts[candidate.host_rows] = found
         return found
+
+
+def _computed_s(weights: _Weights, computed: _Computed) -> float:
+    """Less than which a sweep does not take that reads prompts."""
+    if not weights.on_cpu:
+        return computed.whole_s
+    there_s = computed.tokens * weights.token_s
+    return computed.whole_s + weights.on_cpu * (there_s - computed.layer_s)

@@ -52,9 +52,8 @@ class Predictor:
     # --- bounds, ever closer and dearer -----------------------------------------------------------
 
     def first_bound(self, candidate: Candidate) -> float:
-        """Tokens per second over the job if of prompts' sweeps only arithmetic outside attention
-        took time, and the attention of rows that decode, or as much as of other sweeps: sooner
-        found than any other bound.
+        """Tokens per second over the job if prompts' sweeps took no attention but that of rows that
+        decode, or as much time as other sweeps: sooner found than any other bound.
         """
         if candidate not in self._first_bounds:
             self._first_bounds[candidate] = self._first_bound(candidate)
@@ -62,10 +61,10 @@ class Predictor:
 
     def _first_bound(self, candidate: Candidate) -> float:
         lengths, here, bound_s = self._q.lengths, candidate.elsewhere, self._sweeps.bound_s
-        token_s, decode_s = self._sweeps.token_s(here), self._decode_s(candidate, bound_s)
+        decode_s = self._decode_s(candidate, bound_s)
         if self._q.objective == "latency":
             self._note_if_late(candidate, decode_s)
-            ttft_s = lengths.prompt_tokens * token_s
+            ttft_s = lengths.prompt_tokens * self._sweeps.token_s(here)
             return lengths.generated_tokens / (ttft_s + lengths.later_tokens * decode_s)
         beside, least_s, load = candidate.in_every_sweep(), decode_s, self.loads.of(candidate)
         if here.lent:  # in sweeps with prompts nothing is
@@ -73,7 +72,8 @@ class Predictor:
         attention_s = self._sweeps.attention_s(load)
 
         def mixed_s(tokens: int) -> float:
-            return max(least_s, (tokens + beside) * token_s + attention_s)
+            computed_s = self._sweeps.computed_s(here, tokens + beside, beside + 1)
+            return max(least_s, computed_s + attention_s)
 
         pace = self.pace.of(candidate)
         steady_s = sum(weight * mixed_s(tokens) for weight, tokens in pace.chunks.weighted)

@@ -135,6 +135,35 @@ class Sweeps:
         """Less than which no token of a prompt takes, in any such sweep."""
         return self._bound.token_s(elsewhere.whole_on_cpu, elsewhere.mlps_on_cpu, elsewhere.experts)
 
+    def cpu_token_s(self, elsewhere: Elsewhere) -> float:
+        """Of it, in a layer that the CPU computes, or whose MLP it does."""
+        return self._bound.cpu_token_s(elsewhere.experts, whole=elsewhere.how == "cpu")
+
+    def cpu_layer_s(self, elsewhere: Elsewhere, rows: int) -> float:
+        """Less than which a layer does not take, attention aside, that the CPU computes in a sweep
+        that decodes so many rows, or whose MLP it does; of a streamed one, if it were lent.
+        """
+        whole = elsewhere.how == "cpu" if elsewhere.on_cpu else not elsewhere.mlps
+        return self._least.cpu_layer_s(rows, elsewhere.experts, whole=whole)
+
+    def stages_s(self, tokens: int, logits: int) -> float:
+        """All but attention of a sweep's main lane, on the accelerator: less than which it does not
+        take where the CPU computes no layers.
+        """
+        return self._least.stages_s(tokens, logits)
+
+    def layer_s(self, tokens: int) -> float:
+        """Of that, a layer that may be elsewhere."""
+        return self._least.layer_s(tokens)
+
+    def computed_s(self, elsewhere: Elsewhere, tokens: int, logits: int) -> float:
+        """Less than which all but attention does not take in a sweep that reads prompts."""
+        stages_s = self.stages_s(tokens, logits)
+        on_cpu = elsewhere.whole_on_cpu + elsewhere.mlps_on_cpu
+        if not on_cpu:
+            return stages_s
+        return stages_s + on_cpu * (tokens * self.cpu_token_s(elsewhere) - self.layer_s(tokens))
+
     def each_operation(self, elsewhere: Elsewhere, load: SweepLoad) -> list[PricedSweep]:
         """The sweep of `time`, those before and one that follows, each operation by itself."""
         (layers, _), loads = self._layers_of(elsewhere, load), load.lanes

@@ -90,10 +90,18 @@ class SweepBound:
             whole_on_cpu: layers that the CPU computes. mlps_on_cpu: likewise MLPs of others.
             experts: of such an MLP, those that it does not.
         """
+        times, on_cpu = self._token_s, whole_on_cpu + mlps_on_cpu
+        there_s = on_cpu * self.cpu_token_s(experts, whole=not mlps_on_cpu) if on_cpu else 0.0
+        return times.dense + (self._parts.num_movable - on_cpu) * times.here + there_s
+
+    def cpu_token_s(self, experts: int, *, whole: bool) -> float:
+        """Likewise, in a layer that the CPU computes, or else its MLP.
+
+        Args:
+            experts: of the MLP, those that it does not.
+        """
         times = self._token_s
-        apart = times.before + self._demands.mlp_token_s(experts) if mlps_on_cpu else 0.0
-        here = self._parts.num_movable - whole_on_cpu - mlps_on_cpu
-        return times.dense + here * times.here + whole_on_cpu * times.on_cpu + mlps_on_cpu * apart
+        return times.on_cpu if whole else times.before + self._demands.mlp_token_s(experts)
 
     def _floor(self, load: SweepLoad) -> Least:
         """All layers on the accelerator, which has their weights."""
