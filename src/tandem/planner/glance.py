@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.load import LaneLoad
 from tandem.planner.prediction import Predictor
 from tandem.planner.prompt_pace import Pace
 from tandem.planner.question import Question
@@ -74,6 +75,8 @@ class Glances:
         self._q, self._sweeps, self._predictor = question, sweeps, predictor
         self._weights: dict[Elsewhere, _Weights] = {}
         self._requests: dict[tuple[Strategy, int, int, float, int, int], _Requests] = {}
+        self._attentions: dict[LaneLoad, float] = {}
+        self._stages: dict[tuple[int, int], _Computed] = {}
         self._lasts: dict[int, tuple[float, float]] = {}
 
     def of(self, candidate: Candidate, *, lends: bool = False) -> float:
@@ -149,15 +152,31 @@ class Glances:
 
     def _made(self, candidate: Candidate) -> _Requests:
         pace, beside = self._predictor.pace.of(candidate), candidate.in_every_sweep()
-        attention_s = self._sweeps.attention_s(self._predictor.loads.of(candidate))
+        attention_s = self._attention_s(self._predictor.loads.of(candidate).main)
 
         def computed(prompt_tokens: int) -> _Computed:
-            tokens, logits = beside + prompt_tokens, beside + (prompt_tokens > 0)
-            stages_s = self._sweeps.stages_s(tokens, logits)
-            return _Computed(tokens, stages_s + attention_s, self._sweeps.layer_s(tokens))
+            tokens, stages_s, layer_s = self._stages_of(beside, prompt_tokens)
+            return _Computed(tokens, stages_s + attention_s, layer_s)
 
         mixed = tuple((weight, computed(tokens)) for weight, tokens in pace.chunks.weighted)
         return _Requests(pace, computed(0), computed(pace.chunk), mixed, *self._last(candidate))
+
+    def _attention_s(self, lane: LaneLoad) -> float:
+        found = self._attentions.get(lane)
+        if found is None:
+            found = self._attentions[lane] = self._sweeps.attention_s(lane)
+        return found
+
+    def _stages_of(self, beside: int, prompt_tokens: int) -> _Computed:
+        """Without attention."""
+        key = beside, prompt_tokens
+        found = self._stages.get(key)
+        if found is None:
+            tokens, logits = beside + prompt_tokens, beside + (prompt_tokens > 0)
+            stages_s = self._sweeps.stages_s(tokens, logits)
+            found = _Computed(tokens, stages_s, self._sweeps.layer_s(tokens))
+            self._stages[key] = found
+        return found
 
     def _last(self, candidate: Candidate) -> tuple[float, float]:
         """Sweeps of its cohorts alone that decode the last rows, and less than which none takes."""

@@ -69,7 +69,7 @@ class Predictor:
         beside, least_s, load = candidate.in_every_sweep(), decode_s, self.loads.of(candidate)
         if here.lent:  # in sweeps with prompts nothing is
             least_s = bound_s(here.lending(0), load)
-        attention_s = self._sweeps.attention_s(load)
+        attention_s = self._sweeps.attention_s(load.main)
 
         def mixed_s(tokens: int) -> float:
             computed_s = self._sweeps.computed_s(here, tokens + beside, beside + 1)

@@ -127,9 +127,9 @@ class Sweeps:
         blocks = math.ceil(self._q.lengths.prompt_tokens / self._q.block_size)
         return self._demands.of_blocks(Queue.D2H, blocks).alone_s
 
-    def attention_s(self, load: SweepLoad) -> float:
-        """Less than which attention of all but a cohort takes in no sweep that carries this."""
-        return self._least.attention_s(load.main)
+    def attention_s(self, lane: LaneLoad) -> float:
+        """Less than which attention of all but a cohort takes in no sweep with this main lane."""
+        return self._least.attention_s(lane)
 
     def token_s(self, elsewhere: Elsewhere) -> float:
         """Less than which no token of a prompt takes, in any such sweep."""

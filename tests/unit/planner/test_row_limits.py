@@ -145,7 +145,7 @@ def test_attention_takes_no_less_than_is_counted_for_each_row(name: str):
     found = Enumerated(question)
     rows_s = 0.0
     for candidate in found.candidates.of(POLICIES["ride-along"]):
-        attention_s = found.sweeps.attention_s(found.predictor.loads.of(candidate))
+        attention_s = found.sweeps.attention_s(found.predictor.loads.of(candidate).main)
         rows_s = found.sweeps.row_s() * candidate.rows
         assert rows_s <= attention_s
     assert rows_s > 0

@@ -44,6 +44,8 @@ class Candidates:
     def __init__(self, question: Question, footprint: Footprint) -> None:
         self._q, self._footprint = question, footprint
         known = question.hardware.host.disk_bytes_per_s is not None
+        # where the prompts of requests on the host may be read: there, on the accelerator
+        self._ways = (False, True) if question.may_read_here else (False,)
         self._reads = known and (question.host_only or not footprint.holds_weights)
 
     def of(self, policy: Policy, limits: RowLimits | None = None) -> Iterator[Candidate]:
@@ -205,32 +207,11 @@ class Candidates:
     def _with(
         self, strategy: Strategy, elsewhere: Elsewhere, all_on_host: bool, served: Limits
     ) -> Iterator[Candidate]:
-        """Where the prompts of requests on the host may be read on the accelerator, both ways."""
-        yield from self._reading(strategy, elsewhere, all_on_host, served, reads_here=False)
-        if strategy != "gpu-only" and self._q.may_read_here:
-            yield from self._reading(strategy, elsewhere, all_on_host, served, reads_here=True)
-
-    def _reading(
-        self,
-        strategy: Strategy,
-        elsewhere: Elsewhere,
-        all_on_host: bool,
-        served: Limits,
-        *,
-        reads_here: bool,
-    ) -> Iterator[Candidate]:
         """Of candidates beyond the limits, some are left out already."""
         if served.none and strategy not in COHORT_STRATEGIES:
             return
         if strategy == "gpu-only":
-            least = self._least_on_disk(elsewhere.lending(0)._replace(on_disk=0))
-            if not elsewhere.on_cpu and elsewhere.on_disk > least.on_disk + elsewhere.read_in_place:
-                return  # host memory that it makes no use of
-            if elsewhere.read_on_cpu and self._read_on_cpu(elsewhere.on_cpu) != elsewhere:
-                return  # likewise
-            most = self.most_on_device(strategy, elsewhere, 0)
-            for rows in _thinned(row_grid(most), elsewhere):
-                yield candidate_of(strategy, elsewhere, rows, 0)
+            yield from self._alone(elsewhere)
             return
         limit = self._most_hosted(elsewhere)
         if strategy in COHORT_STRATEGIES:
@@ -241,50 +222,92 @@ class Candidates:
             limit = min(limit, MAX_COHORT_ROWS)
         if strategy == "symmetric":
             if not elsewhere.not_resident:
-                yield from self._in_halves(elsewhere, limit, reads_here)
+                yield from self._in_halves(elsewhere, limit)
             return
         if strategy == "asymmetric":
             if elsewhere == Elsewhere() and not all_on_host:
-                yield from self._with_passes(limit, reads_here)
+                yield from self._with_passes(limit)
             return
-        device = 0 if all_on_host else self._q.max_rows
+        rows = dict.fromkeys(self._ways, 0 if all_on_host else MAX_ROWS)
         for hosted in _thinned(row_grid(limit), elsewhere):
             # more on the host leave no more on the accelerator
-            if strategy == "ride-along" and served.exclude(hosted, device + hosted):
+            if strategy == "ride-along" and served.exclude(hosted, rows[False] + hosted):
                 continue
-            device = self.most_on_device(strategy, elsewhere, hosted, device, reads_here=reads_here)
-            if strategy == "rendezvous-ahead" and not device:
-                return  # one cohort by itself has nothing to be ahead of
-            found = {candidate_of(strategy, elsewhere, device, hosted, reads_here=reads_here)}
-            if strategy == "ride-along":
-                found.add(candidate_of(strategy, elsewhere, 0, hosted, reads_here=reads_here))
-                if not (device or reads_here):
-                    found.add(self.split(elsewhere, hosted))
-            yield from filter(self._footprint.fits, sorted(found, key=_order))
+            rows = self._beside(strategy, elsewhere, hosted, rows)
+            if strategy == "rendezvous-ahead" and not rows[False]:
+                return
+            for reads_here, device in rows.items():
+                yield from self._of_rows(strategy, elsewhere, device, hosted, reads_here)
 
-    def _with_passes(self, limit: int, reads_here: bool) -> Iterator[Candidate]:
+    def _alone(self, elsewhere: Elsewhere) -> Iterator[Candidate]:
+        """All requests on the accelerator."""
+        least = self._least_on_disk(elsewhere.lending(0)._replace(on_disk=0))
+        if not elsewhere.on_cpu and elsewhere.on_disk > least.on_disk + elsewhere.read_in_place:
+            return  # host memory that it makes no use of
+        if elsewhere.read_on_cpu and self._read_on_cpu(elsewhere.on_cpu) != elsewhere:
+            return  # likewise
+        for rows in _thinned(row_grid(self.most_on_device("gpu-only", elsewhere, 0)), elsewhere):
+            yield candidate_of("gpu-only", elsewhere, rows, 0)
+
+    def _beside(
+        self,
+        strategy: Strategy,
+        elsewhere: Elsewhere,
+        hosted: int,
+        limits: dict[bool, int],
+        passes: int = 0,
+    ) -> dict[bool, int]:
+        """Most rows on the accelerator beside so many on the host, by whether prompts of these are
+        read here, which leaves room for no more.
+
+        Args:
+            limits: beside fewer on the host.
+        """
+        found, most = dict[bool, int](), MAX_ROWS
+        for reads_here, limit in limits.items():
+            most = found[reads_here] = self.most_on_device(
+                strategy, elsewhere, hosted, min(limit, most), passes, reads_here=reads_here
+            )
+        return found
+
+    def _of_rows(
+        self, strategy: Strategy, elsewhere: Elsewhere, device: int, hosted: int, reads_here: bool
+    ) -> Iterator[Candidate]:
+        """With the most on the accelerator beside those on the host, and with none there."""
+        if strategy == "ride-along" or not (device or strategy == "rendezvous-ahead"):
+            # one cohort by itself has nothing to be ahead of
+            alone = candidate_of(strategy, elsewhere, 0, hosted, reads_here=reads_here)
+            if self._footprint.fits(alone):
+                yield alone
+        if strategy == "ride-along" and not (device or reads_here):
+            split = self.split(elsewhere, hosted)
+            if split.device_share and self._footprint.fits(split):
+                yield split
+        if device:
+            yield candidate_of(strategy, elsewhere, device, hosted, reads_here=reads_here)
+
+    def _with_passes(self, limit: int) -> Iterator[Candidate]:
         """Cohorts beside rows on the accelerator, where all layers are resident."""
         for passes in numbers_of_passes(self._q.model.num_layers):
-            device = self._q.max_rows
+            rows = dict.fromkeys(self._ways, MAX_ROWS)
             for hosted in row_grid(limit):
-                device = self.most_on_device(
-                    "asymmetric", Elsewhere(), hosted, device, passes, reads_here=reads_here
-                )
-                candidate = candidate_of(
-                    "asymmetric", Elsewhere(), device, hosted, passes, reads_here=reads_here
-                )
-                if device and self._footprint.fits(candidate):
-                    yield candidate
+                rows = self._beside("asymmetric", Elsewhere(), hosted, rows, passes)
+                for reads_here, device in rows.items():
+                    if device:
+                        yield candidate_of(
+                            "asymmetric", Elsewhere(), device, hosted, passes, reads_here=reads_here
+                        )
 
-    def _in_halves(self, elsewhere: Elsewhere, limit: int, reads_here: bool) -> Iterator[Candidate]:
+    def _in_halves(self, elsewhere: Elsewhere, limit: int) -> Iterator[Candidate]:
         """All requests on the host, and all layers resident."""
         passes = self._q.model.num_layers
         for hosted in row_grid(limit):
-            candidate = candidate_of(
-                "symmetric", elsewhere, 0, hosted, passes, reads_here=reads_here
-            )
-            if hosted > 1 and self._footprint.fits(candidate):
-                yield candidate
+            for reads_here in self._ways:
+                candidate = candidate_of(
+                    "symmetric", elsewhere, 0, hosted, passes, reads_here=reads_here
+                )
+                if hosted > 1 and self._footprint.fits(candidate):
+                    yield candidate
 
     def split(self, elsewhere: Elsewhere, rows: int, step_tokens: int = 0) -> Candidate:
         """Rows that have as much of their KV on the accelerator as it holds."""
@@ -324,13 +347,17 @@ class Candidates:
         most = self._q.most_rows(step_tokens) - hosted
         holds = self._footprint.room(strategy, elsewhere, step_tokens).holds
         low, high = 0, min(limit, most)
+        # a limit is mostly near: down from it in steps that double, then halves in between
+        fewer = 1 if limit < MAX_ROWS else high
         middle = high
         while low < high:
             if holds(middle, hosted, passes, reads_here=reads_here):
                 low = middle
             else:
                 high = middle - 1
-            middle = (low + high + 1) // 2
+                fewer *= 2
+            near = (low + high + 1) // 2
+            middle = near if low else max(near, high + 1 - fewer)
         return low
 
 
@@ -341,7 +368,3 @@ def _thinned(grid: list[int], elsewhere: Elsewhere) -> list[int]:
     if not elsewhere.on_cpu and not elsewhere.on_disk and not elsewhere.mlps:
         return grid
     return [*grid[:-1:2], *grid[-1:]]
-
-
-def _order(candidate: Candidate) -> tuple[int, float]:
-    return candidate.device_rows, candidate.device_share

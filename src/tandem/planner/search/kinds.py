@@ -61,16 +61,17 @@ class Kinds:
         candidates: Candidates,
         sweeps: Sweeps,
         lending: Lending,
+        glances: Glances,
         predictor: Predictor,
         like: "Kinds | None",
         hopeless: frozenset[Kind],
     ) -> None:
         self._q, self._candidates = question, candidates
         self._sweeps, self._lending, self._predictor = sweeps, lending, predictor
+        self._glances = glances
         reached: dict[Kind, float] = {} if like is None else like.reached()
         self._reached = reached
         self._hopeless = hopeless
-        self._glances = Glances(question, sweeps, predictor)
         same_room = like is not None and question.holds_as_much_as(like._q)
         self._plain: dict[str, list[Candidate]] = like._plain if like and same_room else {}
         self._estimated: dict[str, tuple[float, list[Estimate]]] = {}

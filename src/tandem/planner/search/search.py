@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from tandem.planner.candidate import Candidate
 from tandem.planner.fluid.schedule import Schedules
 from tandem.planner.footprint import Footprint
+from tandem.planner.glance import Glances
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.prediction import Predictor
@@ -56,13 +57,14 @@ class Search:
         self.footprint = Footprint(question, None if like is None else like.footprint)
         if like is not None and question.takes_as_long_as(like.question):
             self._sweeps, self.predictor = like._sweeps, like.predictor
-            self._lending = like._lending
+            self._lending, self._glances = like._lending, like._glances
         else:
             beside = None if like is None else like._sweeps
             self._sweeps = Sweeps(question, self.footprint, self.schedules, like=beside)
             same = None if like is None else like.predictor
             self.predictor = Predictor(question, self._sweeps, like=same)
             self._lending = Lending(self._sweeps, self.predictor)
+            self._glances = Glances(question, self._sweeps, self.predictor)
         candidates = Candidates(question, self.footprint)
         self._options = Options(question, self.footprint, self.predictor)
         moves = Moves(candidates, question.model)
@@ -81,6 +83,7 @@ class Search:
             candidates,
             self._sweeps,
             self._lending,
+            self._glances,
             self.predictor,
             None if like is None else like._kinds,
             frozenset() if like is None else like._hopeless(),
