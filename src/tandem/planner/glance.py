@@ -37,12 +37,11 @@ class _Weights(NamedTuple):
     token_s: float
 
 
-class _Computed(NamedTuple):
-    """A sweep of all layers on the accelerator, less than which none takes.
+class _Stages(NamedTuple):
+    """Of a sweep of all layers on the accelerator, all but attention: less than which none takes.
 
     Attributes:
-        tokens: that are decoded, or of prompts. whole_s: with attention of those that are decoded.
-        layer_s: of it, a layer's without attention.
+        tokens: that are decoded, or of prompts. whole_s: of them all. layer_s: of it, a layer's.
     """
 
     tokens: int
@@ -54,6 +53,7 @@ class _Requests(NamedTuple):
     """What requests in some places bring.
 
     Attributes:
+        attention_s: less than which that of rows which decode takes in no sweep.
         decoding: in sweeps that read no prompt. chunk: with as much of prompts as the pace says.
         mixed: in those that read any, by their share.
         last_sweeps: of cohorts alone, to decode the last rows. alone_s: less than which none of
@@ -61,9 +61,10 @@ class _Requests(NamedTuple):
     """
 
     pace: Pace
-    decoding: _Computed
-    chunk: _Computed
-    mixed: tuple[tuple[float, _Computed], ...]
+    attention_s: float
+    decoding: _Stages
+    chunk: _Stages
+    mixed: tuple[tuple[float, _Stages], ...]
     last_sweeps: float
     alone_s: float
 
@@ -76,7 +77,7 @@ class Glances:
         self._weights: dict[Elsewhere, _Weights] = {}
         self._requests: dict[tuple[Strategy, int, int, float, int, int], _Requests] = {}
         self._attentions: dict[LaneLoad, float] = {}
-        self._stages: dict[tuple[int, int], _Computed] = {}
+        self._stages: dict[tuple[int, int], _Stages] = {}
         self._lasts: dict[int, tuple[float, float]] = {}
 
     def of(self, candidate: Candidate, *, lends: bool = False) -> float:
@@ -90,42 +91,44 @@ class Glances:
             return inf
         if candidate.halves:
             return inf  # few, and what they have to do in a sweep is told apart by each bound
-        weights, requests = self._weights_of(candidate.elsewhere), self._requests_of(candidate)
+        elsewhere = candidate.elsewhere
+        weights, requests = self._weights_of(elsewhere), self._requests_of(candidate)
         alone_s = max(weights.moved_s, requests.alone_s)
         if candidate.has_cohorts and not candidate.device_rows:
             decode_s = least_s = alone_s  # sweeps may go through one layer
         else:
-            decode_s = least_s = self._decode_s(candidate.elsewhere, weights, requests.decoding)
+            decode_s = least_s = self._decode_s(elsewhere, weights, requests)
         if lends:
-            decode_s = self._lent_s(candidate.elsewhere, weights, requests.decoding)
-        pace, steady_s = requests.pace, 0.0
-        for weight, computed in requests.mixed:
-            computed_s = _computed_s(weights, computed)
+            decode_s = self._lent_s(elsewhere, weights, requests)
+        pace, attention_s, steady_s = requests.pace, requests.attention_s, 0.0
+        for weight, stages in requests.mixed:
+            computed_s = attention_s + _computed_s(weights, stages)
             steady_s += weight * (computed_s if computed_s > least_s else least_s)
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
-        mixed_s = max(least_s, _computed_s(weights, requests.chunk))
+        mixed_s = max(least_s, attention_s + _computed_s(weights, requests.chunk))
         drain_s = max(self._q.lengths.later_tokens * decode_s, requests.last_sweeps * alone_s)
         predictor = self._predictor
         return _ROUNDED_UP * predictor.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
 
-    def _decode_s(self, elsewhere: Elsewhere, weights: _Weights, here: _Computed) -> float:
+    def _decode_s(self, elsewhere: Elsewhere, weights: _Weights, requests: _Requests) -> float:
         """Less than which no sweep takes, of those that read no prompt where none is lent."""
-        chain_s = here.whole_s
+        tokens, chain_s, layer_s = requests.decoding
         if weights.on_cpu:
-            there_s = self._sweeps.cpu_layer_s(elsewhere, here.tokens)
-            chain_s += weights.on_cpu * (there_s - here.layer_s)
-        return max(weights.moved_s, chain_s)
+            chain_s += weights.on_cpu * (self._sweeps.cpu_layer_s(elsewhere, tokens) - layer_s)
+        return max(weights.moved_s, chain_s + requests.attention_s)
 
-    def _lent_s(self, elsewhere: Elsewhere, weights: _Weights, here: _Computed) -> float:
+    def _lent_s(self, elsewhere: Elsewhere, weights: _Weights, requests: _Requests) -> float:
         """Likewise, however many are lent: what is lent is not loaded, as many as make link and CPU
         equally long, or all.
         """
-        more_s = self._sweeps.cpu_layer_s(elsewhere, here.tokens) - here.layer_s
+        tokens, stages_s, layer_s = requests.decoding
+        chain_s = stages_s + requests.attention_s
+        more_s = self._sweeps.cpu_layer_s(elsewhere, tokens) - layer_s
         lent = float(weights.lendable)
         if more_s > 0:
-            balanced = (weights.loads_s - here.whole_s) / (weights.each_s + more_s)
+            balanced = (weights.loads_s - chain_s) / (weights.each_s + more_s)
             lent = min(lent, max(0.0, balanced))
-        return here.whole_s + lent * more_s
+        return chain_s + lent * more_s
 
     def _weights_of(self, elsewhere: Elsewhere) -> _Weights:
         found = self._weights.get(elsewhere)
@@ -152,14 +155,15 @@ class Glances:
 
     def _made(self, candidate: Candidate) -> _Requests:
         pace, beside = self._predictor.pace.of(candidate), candidate.in_every_sweep()
-        attention_s = self._attention_s(self._predictor.loads.of(candidate).main)
-
-        def computed(prompt_tokens: int) -> _Computed:
-            tokens, stages_s, layer_s = self._stages_of(beside, prompt_tokens)
-            return _Computed(tokens, stages_s + attention_s, layer_s)
-
-        mixed = tuple((weight, computed(tokens)) for weight, tokens in pace.chunks.weighted)
-        return _Requests(pace, computed(0), computed(pace.chunk), mixed, *self._last(candidate))
+        stages_of = self._stages_of
+        return _Requests(
+            pace,
+            self._attention_s(self._predictor.loads.of(candidate).main),
+            stages_of(beside, 0),
+            stages_of(beside, pace.chunk),
+            tuple([(weight, stages_of(beside, size)) for weight, size in pace.chunks.weighted]),
+            *self._last(candidate),
+        )
 
     def _attention_s(self, lane: LaneLoad) -> float:
         found = self._attentions.get(lane)
@@ -167,14 +171,16 @@ class Glances:
             found = self._attentions[lane] = self._sweeps.attention_s(lane)
         return found
 
-    def _stages_of(self, beside: int, prompt_tokens: int) -> _Computed:
-        """Without attention."""
+    def _stages_of(self, beside: int, prompt_tokens: int) -> _Stages:
+        """Args:
+        beside: tokens that are decoded.
+        """
         key = beside, prompt_tokens
         found = self._stages.get(key)
         if found is None:
             tokens, logits = beside + prompt_tokens, beside + (prompt_tokens > 0)
             stages_s = self._sweeps.stages_s(tokens, logits)
-            found = _Computed(tokens, stages_s, self._sweeps.layer_s(tokens))
+            found = _Stages(tokens, stages_s, self._sweeps.layer_s(tokens))
             self._stages[key] = found
         return found
 
@@ -192,9 +198,9 @@ class Glances:
         return found
 
 
-def _computed_s(weights: _Weights, computed: _Computed) -> float:
-    """Less than which a sweep does not take that reads prompts."""
+def _computed_s(weights: _Weights, stages: _Stages) -> float:
+    """Less than which all but attention does not take in a sweep that reads prompts."""
     if not weights.on_cpu:
-        return computed.whole_s
-    there_s = computed.tokens * weights.token_s
-    return computed.whole_s + weights.on_cpu * (there_s - computed.layer_s)
+        return stages.whole_s
+    there_s = stages.tokens * weights.token_s
+    return stages.whole_s + weights.on_cpu * (there_s - stages.layer_s)
