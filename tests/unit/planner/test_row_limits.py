@@ -14,7 +14,7 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.glance import Glances
 from tandem.planner.policies import POLICIES
 from tandem.planner.prediction import Predictor
-from tandem.planner.question import Question
+from tandem.planner.question import MAX_ROWS, Question
 from tandem.planner.search.candidates import Candidates
 from tandem.planner.search.lending import Lending
 from tandem.planner.search.row_limits import RowLimits
@@ -96,6 +96,34 @@ def test_a_glance_promises_no_less_than_the_first_bound_and_often_little_more(qu
         near.append(most < 1.5 * first)
     if question.objective == "throughput":
         assert sum(near) > len(near) / 2
+
+
+@pytest.mark.parametrize("name", ["some streamed", "slow card", "windows", "mixture"])
+def test_a_glance_at_cohorts_counts_the_sweeps_in_which_the_last_of_them_decode(name: str):
+    found = Enumerated(QUESTIONS[name])
+    glances = Glances(QUESTIONS[name], found.sweeps, found.predictor)
+    cohorts = [c for c in found.candidates.of(AUTO) if c.has_cohorts and not c.halves]
+    assert any(c.streamed and c.device_rows for c in cohorts)
+    assert any(not c.device_rows for c in cohorts)
+    near = [glances.of(each) < 1.15 * found.predictor.rough_bound(each) for each in cohorts]
+    assert sum(near) > 0.9 * len(near)
+
+
+@pytest.mark.parametrize("reads_here", [False, True])
+def test_as_many_rows_as_have_room_are_found_from_a_limit_near_and_far(reads_here: bool):
+    question = QUESTIONS["some streamed"]
+    candidates, footprint = Candidates(question, Footprint(question)), Footprint(question)
+    elsewhere = Elsewhere(8)
+    holds = footprint.room("ride-along", elsewhere).holds
+    for hosted in (1, 3, 17, 100):
+        every = range(1, question.max_rows)
+        most = max((n for n in every if holds(n, hosted, reads_here=reads_here)), default=0)
+        assert most > 10
+        for limit in (most - 3, most, most + 1, most + 2, most + 5, most + 300, MAX_ROWS):
+            found = candidates.most_on_device(
+                "ride-along", elsewhere, hosted, limit, reads_here=reads_here
+            )
+            assert found == min(limit, most)
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS.values(), LONG], ids=[*QUESTIONS, "long, mixture"])
