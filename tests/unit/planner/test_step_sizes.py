@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.planner.questions import SMALL, ask
+from tests.unit.planner.questions import SMALL, ask, short
 
+from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import answer, compare_policies, online_plan
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.elsewhere import Elsewhere
@@ -18,6 +19,7 @@ from tandem.planner.search.moves import Moves
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import STEP_SIZES, StepSizes, with_steps_that_fit
 from tandem.spec.errors import ConfigError
+from tandem.spec.hardware_file import load_hardware
 from tandem.spec.units import GIB
 
 AUTO, ALONE = POLICIES["auto"], POLICIES["gpu-only"]
@@ -208,6 +210,28 @@ def test_a_policy_that_fits_in_smaller_steps_only_is_compared_in_these() -> None
     found = compared["symmetric"].option
     assert found is not None
     assert found.tokens_per_s >= 0.98 * alone.tokens_per_s
+
+
+@pytest.mark.parametrize("share", [0.65, 0.75])
+def test_rows_on_the_accelerator_give_way_where_smaller_steps_leave_few_prompts_room(
+    share: float,
+) -> None:
+    """There, all of the accelerator's rows and a few on the host make 2% less: those on the host
+    cost the accelerator no attention.
+    """
+    hardware = load_hardware("rtx4090-scaled")
+    card = hardware.accelerator
+    card = replace(card, memory_bandwidth_bytes_per_s=share * card.memory_bandwidth_bytes_per_s)
+    question = ask(
+        short(plannable_spec("llama-2-7b"), 8), prompt="512", generate="64", requests=4000,
+        hardware=replace(hardware, accelerator=card), device_bytes=6_117_339_956,
+        host_bytes=hardware.host.memory_bytes, max_num_batched_tokens=512, step_sizes=(256,),
+    )  # fmt: skip
+    best, small = Search(question).best(AUTO), Search(fixed(question, 256)).best(AUTO)
+    assert best is not None
+    assert small is not None
+    assert best.tokens_per_s >= 0.999 * small.tokens_per_s
+    assert best.candidate.host_rows > 60
 
 
 def test_sizes_are_powers_of_two_around_the_usual_one() -> None:

@@ -6,7 +6,7 @@ from itertools import takewhile
 from math import log2
 
 from tandem.plan.weights import STREAM_SLOTS
-from tandem.planner.candidate import Candidate, Strategy, candidate_of
+from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
@@ -111,25 +111,38 @@ class StepSizes:
     def _resized(self, candidate: Candidate, here: Elsewhere, step: int) -> Iterator[Candidate]:
         """With as many rows on the accelerator as fit, or as there were, since fewer keep a bound
         on the time per token; and beside them those on the host for whose prompts there is room.
+        Where these are fewer than there were, also with all of those, for which rows on the
+        accelerator give way: they cost it no attention.
         """
         if candidate.device_share:
             yield self._candidates.split(here, candidate.host_rows, step)
             return
-        strategy, passes, device = candidate.strategy, candidate.passes, 0
-        reads = candidate.reads_here
+        device = 0
         if candidate.device_rows:
-            one, most = min(1, candidate.host_rows), self._candidates.most_on_device
-            device = most(strategy, here, one, passes=passes, step_tokens=step, reads_here=reads)
+            device = self._most_on_device(candidate, here, step, min(1, candidate.host_rows))
             if not device:
                 return
         moved = candidate.with_elsewhere(here)._replace(step_tokens=step)
+        hosted: int | None = None
         for rows in dict.fromkeys((device, min(device, candidate.device_rows))):
             hosted = self._most_hosted(moved._replace(device_rows=rows))
             if hosted is not None:
-                reads_here = reads and hosted > 0
-                yield candidate_of(
-                    strategy, here, rows, hosted, passes, step, reads_here=reads_here
-                )
+                reads_here = moved.reads_here and hosted > 0
+                yield moved._replace(device_rows=rows, host_rows=hosted, reads_here=reads_here)
+        if device and hosted != candidate.host_rows:
+            rows = self._most_on_device(candidate, here, step, candidate.host_rows)
+            if rows:
+                yield moved._replace(device_rows=rows)
+
+    def _most_on_device(self, candidate: Candidate, here: Elsewhere, step: int, hosted: int) -> int:
+        return self._candidates.most_on_device(
+            candidate.strategy,
+            here,
+            hosted,
+            passes=candidate.passes,
+            step_tokens=step,
+            reads_here=candidate.reads_here,
+        )
 
     def _most_hosted(self, candidate: Candidate) -> int | None:
         """As many rows on the host as there were, or as leave prompts their room in a step; None if
