@@ -34,7 +34,8 @@ AUTO = POLICIES["auto"]
 def every_way(question: Question) -> list[Way]:
     homes = homes_of(AUTO, question, Footprint(question))
     alone = question.objective == "latency"
-    return list(ways(AUTO, homes, question.model.num_layers, alone=alone))
+    layers, here = question.model.num_layers, question.may_read_here
+    return list(ways(AUTO, homes, layers, alone=alone, may_read_here=here))
 
 
 def every_candidate(search: Search, policy: Policy) -> Iterator[Candidate]:
@@ -59,8 +60,8 @@ def rows_of(candidate: Candidate) -> Rows:
 def way_of(question: Question, candidate: Candidate) -> Way:
     for way in every_way(question):
         alone = candidate.has_cohorts and not candidate.device_rows
-        same = candidate.strategy, alone, candidate.passes
-        if (way.strategy, way.alone, way.passes) != same:
+        same = candidate.strategy, alone, candidate.passes, candidate.reads_here
+        if (way.strategy, way.alone, way.passes, way.reads_here) != same:
             continue
         streams = candidate.streamed > STREAM_SLOTS
         found = way.streams, way.reads, way.streams_mlps, way.shares_mixtures

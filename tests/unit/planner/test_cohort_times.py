@@ -32,7 +32,8 @@ def closed_ways(question: Question, prices: Prices) -> list[Way]:
     """Those whose ranges need no programme."""
     policy = POLICIES["auto"]
     homes = homes_of(policy, question, prices.footprint)
-    every = ways(policy, homes, question.model.num_layers, alone=False)
+    layers, here = question.model.num_layers, question.may_read_here
+    every = ways(policy, homes, layers, alone=False, may_read_here=here)
     return [way for way in every if has_closed_form(prices, way)]
 
 
@@ -67,7 +68,9 @@ def test_no_programme_finds_another_time(prices: Prices, data: st.DataObject):
 def test_ways_of_cohorts_have_a_closed_form_and_others_none():
     question = QUESTIONS["some do"]
     prices = Prices(question, Footprint(question))
-    found = {way.strategy for way in closed_ways(question, prices)}
+    closed = closed_ways(question, prices)
+    assert {way.reads_here for way in closed} == {False, True}
+    found = {way.strategy for way in closed}
     assert found == {"rendezvous", "rendezvous-ahead", "symmetric", "asymmetric"}
     windows = ask(short(plannable_spec("gemma-3-12b"), 12))
     assert closed_ways(windows, Prices(windows, Footprint(windows))) == []

@@ -39,24 +39,34 @@ class Tried:
     way: Way
     rows: int
 
+    @property
+    def range(self) -> Rows:
+        return Rows(Range(self.rows, self.rows))
+
     def token_s(self, layers: dict[LayerHome, float], hosted: dict[bool, float]) -> float:
         """Per output token of a steady state; `hosted` by whether the CPU computes the layer."""
         question = self.prices.question
-        (kinds,) = self.prices.kinds(self.way, Rows(Range(self.rows, self.rows)))
+        (kinds,) = self.prices.kinds(self.way, self.range)
         sweep_s = sum(kind.share * self.sweep_s(kind, layers, hosted) for kind in kinds)
         lengths = question.lengths
         if question.objective == "latency":
             return sweep_s / lengths.generated_tokens
-        return sweep_s * lengths.decode_sweeps / lengths.generated_tokens / self.rows
+        tokens = self.prices.span(self.way, self.range).most_served
+        return sweep_s * lengths.decode_sweeps / lengths.generated_tokens / tokens
 
     def sweep_s(
         self, kind: SweepKind, layers: dict[LayerHome, float], hosted: dict[bool, float]
     ) -> float:
-        """The best of several shares of the prompts, which are read on either side."""
+        """The best of several shares of the prompts that are read on the accelerator: of its rows,
+        or of all.
+        """
         shares = [0.0, 0.5, 1.0] if kind.prompt_tokens else [0.0]
+        if self.way.reads_here:
+            shares = [1.0]
         far_shares = shares if layers.get("cpu") else [0.0]
+        most = {cpu: 1.0 if self.way.reads_here else 1 - hosted[cpu] for cpu in hosted}
         return min(
-            self._sweep_s(kind, layers, hosted, {False: near, True: far})
+            self._sweep_s(kind, layers, hosted, {False: near * most[False], True: far * most[True]})
             for near, far in product(shares, far_shares)
         )
 
@@ -68,11 +78,12 @@ class Tried:
         prompts: dict[bool, float],
     ) -> float:
         prices, question = self.prices, self.prices.question
-        rows, chunk = (self.rows if kind.decodes else 0), kind.prompt_tokens
-        chain_s = prices.ends_s(rows + chunk, rows + bool(chunk))
+        rows = prices.decoding(self.range) if kind.decodes else 0.0
+        whole, chunk = int(rows), kind.prompt_tokens
+        chain_s = prices.ends_s(whole + chunk, whole + bool(chunk))
         cpu_s = link_s = disk_s = dram = 0.0
         for home, count in layers.items():
-            price = prices.layer.of(home, rows + chunk)
+            price = prices.layer.of(home, max(1, whole + chunk))
             chain_s += count * price.chain_s
             cpu_s += count * price.cpu_s
             link_s += count * price.link_s
@@ -103,6 +114,7 @@ class Tried:
         layer, mlp = footprint.layer_bytes, self.prices.layer.host_bytes("cpu-mlp")
         apart = layers.get("cpu-mlp", 0.0) + layers.get("streamed-mlp", 0.0)
         device = footprint.outside_bytes + footprint.workspace(self.way.strategy, self.rows)
+        device += footprint.held.passing * footprint.block_bytes if self.way.reads_here else 0
         device += 2 * (mlp if self.way.streams_mlps else layer) if self.way.streams else 0
         device += layers.get("resident", 0.0) * layer + apart * (layer - mlp) + (1 - hosted) * row
         host = (layers.get("streamed", 0.0) + layers.get("cpu", 0.0)) * layer + apart * mlp
@@ -149,19 +161,20 @@ def with_disk(hardware: HardwareSpec) -> HardwareSpec:
     return replace(hardware, host=replace(hardware.host, disk_bytes_per_s=3e9))
 
 
+@pytest.mark.parametrize("reads_here", [False, True], ids=["there", "here"])
 @pytest.mark.parametrize("rows", [1, 12, 40])
 @pytest.mark.parametrize(
     ("homes", "steps"),
     [
         (("resident", "streamed"), 48),
-        (("resident", "cpu"), 24),
+        (("resident", "cpu"), 48),
         (("resident", "cpu-mlp"), 48),
         (("resident", "streamed-mlp"), 48),
-        (("resident", "streamed", "disk_streamed"), 24),
+        (("resident", "streamed", "disk_streamed"), 40),
     ],
 )
 def test_no_shares_tried_one_by_one_are_better_and_some_are_about_as_good(
-    homes: tuple[LayerHome, ...], steps: int, rows: int
+    homes: tuple[LayerHome, ...], steps: int, rows: int, reads_here: bool
 ) -> None:
     question = ask(SMALL, prompt="1500", requests=100)
     embedding = Footprint(question).embedding_bytes
@@ -174,7 +187,7 @@ def test_no_shares_tried_one_by_one_are_better_and_some_are_about_as_good(
         slots = Footprint(question).disk_slots_bytes
         question = replace(question, host_bytes=int(1.6e9) + slots + embedding)
     prices = Prices(question, Footprint(question))
-    way = Way("ride-along", homes)
+    way = Way("ride-along", homes, reads_here=reads_here)
     found = solved(prices, way, rows)
     tried = best_tried(Tried(prices, way, rows), steps)
     assert found.token_s <= tried * (1 + 1e-9)
@@ -284,10 +297,12 @@ def test_stages_that_a_cohort_shares_with_others_take_their_time(
     question = replace(question, hardware=replace(question.hardware, host=host))
     prices, cohort = Prices(question, Footprint(question)), 200
     way = Way(strategy, ("resident",))
-    found = least_shares(prices, way, Rows(Range(through, through), Range(cohort, cohort)))
+    rows = Rows(Range(through, through), Range(cohort, cohort))
+    found = least_shares(prices, way, rows)
     assert found is not None
-    sweep_s = found.token_s * prices.served(way, through, cohort) * 100 / 99  # of 99 later tokens
-    each_s = [prices.layer.of("resident", rows).chain_s for rows in (through, through + 100)]
+    sweep_s = found.token_s * prices.span(way, rows).most_served * 100 / 99  # of 99 later tokens
+    through = int(prices.decoding(rows))
+    each_s = [prices.layer.of("resident", count).chain_s for count in (through, through + 100)]
     joins = 1.0 if strategy == "rendezvous" else 2 * LAYERS / (LAYERS + 2)
     attended = max(line.at(through) for line in prices.attention[0].device)
     stages_s = LAYERS * (each_s[0] + attended) + joins * (each_s[1] - each_s[0])
@@ -296,4 +311,4 @@ def test_stages_that_a_cohort_shares_with_others_take_their_time(
     marginal_s = (
         prices.layer.of("resident", 1300).chain_s - prices.layer.of("resident", 1200).chain_s
     )
-    assert (token_s > 0.9 * marginal_s / 100) == (through == 300)
+    assert (token_s > 0.9 * marginal_s / 100) == (through > 4)

@@ -36,17 +36,19 @@ class Carried:
     """What one kind of sweep carries.
 
     Attributes:
-        rows: that decode. prompt_tokens: of prompts.
+        rows: that decode, in the mean. prompt_tokens: of prompts.
         host_always: whether something goes to the host in every layer.
         prompts_on_device: most of the prompts whose KV may go to the accelerator; None: as much as
             of the rows.
+        all_here: all prompts are attended on the accelerator.
         only_device: nothing is attended on the host.
     """
 
-    rows: int
+    rows: float
     prompt_tokens: int
     host_always: bool
     prompts_on_device: float | None
+    all_here: bool
     only_device: bool
 
 
@@ -69,7 +71,7 @@ def attention_forms(
     only_device = carried.only_device
     device_prompts: Form = [every] if tokens else []
     host_prompts: Form = []
-    if tokens and not only_device:
+    if tokens and not carried.all_here:
         column = programme.column()
         _keep_within(programme, column, part, carried)
         device_prompts = [(column, 1.0)]

@@ -101,7 +101,7 @@ class Ceilings:
         self.programmes = 0
         allowed = homes_of(policy, question, footprint) if homes is None else homes
         alone, layers = question.objective == "latency", question.model.num_layers
-        for way in ways(policy, allowed, layers, alone=alone):
+        for way in ways(policy, allowed, layers, alone=alone, may_read_here=question.may_read_here):
             for rows in self._all_rows(way):
                 self._push(inf, _Unsolved(way, rows))
 

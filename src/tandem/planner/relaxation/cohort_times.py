@@ -95,7 +95,7 @@ def _layers_that_come(prices: Prices, way: Way, rows: Rows) -> float | None:
 
 
 def _sweep_s(prices: Prices, way: Way, rows: Rows, kind: SweepKind, moved: float) -> float:
-    tokens, fixed = sweep_tokens(rows, kind), fixed_costs(prices, way, rows, kind)
+    tokens, fixed = sweep_tokens(prices, rows, kind), fixed_costs(prices, way, rows, kind)
     priced = [prices.layer.of(home, max(1, tokens)) for home in way.homes]
     numbers = (prices.question.movable_layers - moved, moved)[: len(priced)]
     counted = list(zip(priced, numbers, strict=True))
@@ -119,6 +119,8 @@ def _sweep_s(prices: Prices, way: Way, rows: Rows, kind: SweepKind, moved: float
     each = attention.host_bytes.per_prompt_token + attention.copied_bytes.per_prompt_token
     moved_bytes += layers * attention.host_bytes.fixed
     rising.append(_Line(moved_bytes / pool, layers * read * each / pool))
+    if carried.all_here:
+        return max(line.here_s for line in (*falling, *rising))
     most = carried.prompts_on_device
     return _least_of_longest(falling, rising, 0.0 if most is None else max(0.0, 1 - most))
 

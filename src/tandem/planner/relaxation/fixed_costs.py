@@ -1,5 +1,6 @@
 """What sweeps of a range of rows take and have room for, however layers and KV are shared out."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,8 +37,7 @@ class FixedCosts:
 
 def fixed_costs(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> FixedCosts:
     """Of the fewest rows in the ranges."""
-    through = rows.through.least
-    tokens = sweep_tokens(rows, kind)
+    tokens = sweep_tokens(prices, rows, kind)
     cohort = prices.advancing(way, rows.cohort.least) if kind.decodes else 0
     cpu_s, dram_bytes = prices.cohort_s(way, cohort), prices.cohort_bytes(way, cohort)
     if way.alone and not tokens:
@@ -47,29 +47,35 @@ def fixed_costs(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> FixedC
             else prices.one_layer_s(way, cohort)
         )
         return FixedCosts(alone_s, 0.0, None, cpu_s, dram_bytes)
-    logits = (through if kind.decodes else 0) + bool(kind.prompt_tokens)
+    logits = tokens - kind.prompt_tokens + bool(kind.prompt_tokens)
     around_s = prices.ends_s(tokens, logits) + prices.layer.dense_s(tokens)
     around_s += prices.sharing_s(way, tokens, cohort)
-    beside_s = prices.beside_passes_s(way, through, cohort) if way.passes and cohort else None
+    beside_s = None
+    if way.passes and cohort:
+        beside_s = prices.beside_passes_s(way, prices.decoding(rows), cohort)
     return FixedCosts(None, around_s, beside_s, cpu_s, dram_bytes)
 
 
-def sweep_tokens(rows: Rows, kind: SweepKind) -> int:
-    """That pass through all layers, of the fewest rows."""
-    return (rows.through.least if kind.decodes else 0) + kind.prompt_tokens
+def sweep_tokens(prices: Prices, rows: Rows, kind: SweepKind) -> int:
+    """That pass through all layers, of the fewest rows; some of their places read prompts."""
+    return (math.floor(prices.decoding(rows)) if kind.decodes else 0) + kind.prompt_tokens
 
 
 def room_bytes(prices: Prices, way: Way, rows: Rows) -> tuple[float, float]:
     """On the accelerator and on the host, for layers, with all KV of rows that pass through all
     layers on the accelerator.
     """
-    question, through, cohort = prices.question, rows.through.least, rows.cohort.least
+    question, footprint = prices.question, prices.footprint
+    through, cohort = rows.through.least, rows.cohort.least
     fixed = prices.fixed_bytes(way, through, cohort, rows.step_tokens)
-    read = prices.footprint.disk_slots_bytes if way.reads else 0
+    if way.reads_here:
+        fixed += footprint.held.passing * footprint.block_bytes
+    read = footprint.disk_slots_bytes if way.reads else 0
     on_device, on_host = (read, 0) if question.host_only else (0, read)
+    held = prices.row_bytes * through if way.splits_kv else prices.held_bytes(through, rows)
     return (
-        question.device_bytes - fixed - on_device - prices.row_bytes * through,
-        question.host_bytes - on_host - prices.row_bytes * cohort,
+        question.device_bytes - fixed - on_device - held,
+        question.host_bytes - on_host - prices.held_bytes(cohort, rows),
     )
 
 
@@ -83,16 +89,19 @@ def least_slotted(prices: Prices, way: Way) -> int:
 
 def carried_by(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> Carried:
     """What a kind of sweep brings to attention."""
-    strategy = way.strategy
     most: float | None = None
-    if strategy == "gpu-only" or prices.question.may_read_here:
-        most = 1.0
-    elif way.has_cohort:
+    if way.has_cohort:
         through = rows.through.most
         most = through / prices.served(way, through, rows.cohort.least)
-    through = rows.through.least if kind.decodes else 0
-    only_device = strategy == "gpu-only"
-    return Carried(through, kind.prompt_tokens, strategy == "ride-along", most, only_device)
+    only_device = way.strategy == "gpu-only"
+    return Carried(
+        rows=prices.decoding(rows) if kind.decodes else 0.0,
+        prompt_tokens=kind.prompt_tokens,
+        host_always=way.strategy == "ride-along",
+        prompts_on_device=most,
+        all_here=only_device or way.reads_here,
+        only_device=only_device,
+    )
 
 
 def token_weights(

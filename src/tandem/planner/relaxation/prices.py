@@ -1,5 +1,6 @@
 """What the programmes of one question share: prices, sizes and the solver."""
 
+import math
 from collections.abc import Callable
 
 from tandem.cost.rates import accelerator_rates
@@ -15,9 +16,11 @@ from tandem.planner.candidate import (
 )
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.places import places_of
 from tandem.planner.prompt_pace import finished_per_sweep
 from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
+from tandem.planner.relaxation.ended import Served, decoding_per_sweep, ended_per_sweep
 from tandem.planner.relaxation.layer_prices import LayerPrices
 from tandem.planner.relaxation.programme import Solver
 from tandem.planner.relaxation.rows import Rows
@@ -78,6 +81,23 @@ class Prices:
         )
         return footprint.outside_bytes + slots * slot_bytes + workspace
 
+    def held_bytes(self, count: int, rows: Rows) -> int:
+        """KV that so many requests in one tier want at least, whatever the size of its pool.
+
+        Args:
+            rows: all that run, of which these are some.
+        """
+        fewest = rows.through.least + rows.cohort.least
+        largest = rows.through.most + rows.cohort.most
+        followed = largest < self.question.lengths.requests
+        reading = all(
+            places_of(self.question, every, rows.step_tokens) > every for every in (fewest, largest)
+        )
+        wants = self.footprint.held.wants(count)
+        # a pool has at least what they want without a reserve, which is a share of it
+        pool = wants.of(0, followed=followed, reading=reading)
+        return self.footprint.block_bytes * wants.of(pool, followed=followed, reading=reading)
+
     def ends_s(self, tokens: int, logits: int) -> float:
         """Before and after the layers."""
         key = tokens, logits
@@ -137,7 +157,7 @@ class Prices:
             each.append((self.layer.dense_s(tokens + rows) - self.layer.dense_s(tokens)) / dense)
         return shared_stages(self.question.model, ahead=way.ahead) * min(each)
 
-    def beside_passes_s(self, way: Way, through: int, cohort: int) -> float:
+    def beside_passes_s(self, way: Way, through: float, cohort: int) -> float:
         """On the accelerator, outside stages that rows share: a sweep's passes of a cohort's own,
         and the attention of the others.
         """
@@ -182,14 +202,26 @@ class Prices:
             return float(through)
         return through + cohort / self.sweeps_per_token(way)
 
+    def decoding(self, rows: Rows) -> float:
+        """Of the rows that take part in all layers, those of which a sweep decodes a token."""
+        return decoding_per_sweep(self.question, rows).least
+
     def span(self, way: Way, rows: Rows) -> Span:
-        """Tokens of a sweep, of a range of rows."""
+        """Tokens of a sweep, of a range of rows; some places read prompts."""
         through, cohort = rows.through, rows.cohort
-        return Span(
+        served = Served(
             self.served(way, through.least, cohort.least),
             self.served(way, through.most, cohort.most),
-            through.least,
-            through.most,
+            self.served(way, through.most, cohort.least),
+        )
+        decoding = decoding_per_sweep(self.question, rows)
+        ended = ended_per_sweep(self.question, rows, served)
+        sweeps = self.question.lengths.decode_sweeps
+        return Span(
+            ended.least * sweeps,
+            ended.most * sweeps,
+            math.floor(decoding.least),
+            math.ceil(decoding.most),
         )
 
     def kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:

@@ -57,7 +57,10 @@ def _with_rows(
         device, hosted = through - 1, 1
     while True:
         step = bounded.rows.step_tokens
-        candidate = candidate_of(way.strategy, elsewhere, device, hosted, way.passes, step)
+        reads_here = way.reads_here and hosted > 0
+        candidate = candidate_of(
+            way.strategy, elsewhere, device, hosted, way.passes, step, reads_here=reads_here
+        )
         if not candidate.rows:
             return
         if footprint.fits(candidate) or not device:

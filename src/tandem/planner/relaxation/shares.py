@@ -76,8 +76,7 @@ class _Relaxation:
 
     def __init__(self, prices: Prices, way: Way, rows: Rows, kinds: Sequence[SweepKind]) -> None:
         self._prices, self._way, self._rows, self._kinds = prices, way, rows, kinds
-        self._through, self._cohort = rows.through.least, rows.cohort.least
-        resident = prices.layer.of("resident", sweep_tokens(rows, self._kinds[-1]))
+        resident = prices.layer.of("resident", sweep_tokens(prices, rows, self._kinds[-1]))
         self._unit_s = prices.question.model.num_layers * resident.chain_s
         shares = prices.shares(way)
         self._p = shares.programme()
@@ -109,13 +108,13 @@ class _Relaxation:
 
     def _memory(self) -> None:
         prices, way = self._prices, self._way
-        footprint = prices.footprint
         on_device, on_host = room_bytes(prices, way, self._rows)
-        row_bytes = prices.row_bytes * self._through
+        row_bytes = prices.row_bytes * self._rows.through.least
         hosted: Form = [] if self._hosted is None else [(self._hosted, row_bytes)]
-        if footprint.embedding_bytes:
+        embedding_bytes = prices.footprint.embedding_bytes
+        if embedding_bytes:
             looked_up = self._p.column(upper=1.0)
-            hosted.append((looked_up, float(footprint.embedding_bytes)))
+            hosted.append((looked_up, float(embedding_bytes)))
         self._p.at_most(
             [
                 *self._layer_form(prices.layer.device_bytes),
@@ -142,7 +141,7 @@ class _Relaxation:
 
     def _time(self, kind: SweepKind) -> int:
         """The column of one kind's time."""
-        prices, tokens = self._prices, sweep_tokens(self._rows, kind)
+        prices, tokens = self._prices, sweep_tokens(self._prices, self._rows, kind)
         fixed = fixed_costs(prices, self._way, self._rows, kind)
         time = self._p.column()
         layer: dict[LayerHome, LayerPrice] = {

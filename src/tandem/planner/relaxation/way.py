@@ -1,7 +1,7 @@
 """Ways to run that are bounded one by one; each covers all placements of its kind."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.plan.weights import ON_DISK, SLOTTED
 from tandem.planner.candidate import COHORT_STRATEGIES, Strategy, numbers_of_passes
@@ -33,6 +33,7 @@ class Way:
         alone: every row is in a cohort, and a sweep that reads no prompt is one layer of it, or its
             own passes.
         passes: of its own, that a cohort has in a sweep.
+        reads_here: prompts of requests on the host are read on the accelerator.
     """
 
     strategy: Strategy
@@ -41,6 +42,7 @@ class Way:
     all_streamed: bool = False
     alone: bool = False
     passes: int = 0
+    reads_here: bool = False
 
     @property
     def streams(self) -> bool:
@@ -68,6 +70,11 @@ class Way:
     def halves(self) -> bool:
         """Whether all rows are in two cohorts that both take part in every sweep."""
         return self.strategy == "symmetric"
+
+    @property
+    def splits_kv(self) -> bool:
+        """Whether rows that pass through all layers may have their KV in either tier."""
+        return self.strategy == "ride-along"
 
     @property
     def ahead(self) -> bool:
@@ -102,7 +109,12 @@ def homes_of(policy: Policy, question: Question, footprint: Footprint) -> tuple[
 
 
 def ways(
-    policy: Policy, homes: Sequence[LayerHome], num_layers: int, *, alone: bool
+    policy: Policy,
+    homes: Sequence[LayerHome],
+    num_layers: int,
+    *,
+    alone: bool,
+    may_read_here: bool,
 ) -> Iterator[Way]:
     """All that a policy allows.
 
@@ -111,7 +123,17 @@ def ways(
         homes: that candidates may have; beside a cohort, the CPU computes none, and none is read.
             Layers and MLPs are not streamed both.
         alone: one request at a time, which no cohort serves.
+        may_read_here: prompts of requests on the host may be read on the accelerator.
     """
+    for way in _reading_there(policy, homes, num_layers, alone=alone):
+        yield way
+        if may_read_here and way.strategy != "gpu-only":
+            yield replace(way, reads_here=True)
+
+
+def _reading_there(
+    policy: Policy, homes: Sequence[LayerHome], num_layers: int, *, alone: bool
+) -> Iterator[Way]:
     for strategy in policy.strategies:
         cohort = strategy in COHORT_STRATEGIES
         if cohort and alone:

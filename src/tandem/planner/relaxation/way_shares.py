@@ -41,7 +41,7 @@ class WayShares:
         return self._p.copy()
 
     def _hosted_column(self) -> int | None:
-        if self._way.strategy != "ride-along":
+        if not self._way.splits_kv:
             return None
         column = self._p.column(upper=1.0)
         if self._way.all_on_host:
