@@ -45,11 +45,9 @@ class Load:
 
     def settling_s(self, rates: Rates) -> float:
         """In which a slowest request is served, by prediction: while time stands still cohorts join
-        more often than they will, so that fewer requests lie on the host. None if prompts are of no
-        weight.
+        more often than they will, so that fewer requests lie on the host, and
+        requests are still evenly apart, so that memory is not short yet.
         """
-        if self.decodes_only:
-            return 0.0
         return rates.ttft_s + self.generated_tokens * rates.worst_tpot_s
 
     @property

@@ -118,9 +118,9 @@ def _since(before: OverlapTotals | None, after: OverlapTotals | None) -> Overlap
 def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) -> PacedRun:
     """An engine that executes the plan, in its steady state.
 
-    Where there are prompts, as many requests end in a window as there are rows, since it is chance
-    in which sweeps prompts are read; and virtual time passes before it, as long as a slowest
-    request takes.
+    Virtual time passes before a window, as long as a slowest request takes. Where there are
+    prompts, as many requests end in it as there are rows, since it is chance in which sweeps
+    prompts are read.
     """
     assert planned.plan is not None, f"{planned.policy} cannot run this"
     clock = bed.clock()
