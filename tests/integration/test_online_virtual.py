@@ -16,7 +16,9 @@ from tandem.bench.online.plans import plan_policies
 from tandem.bench.online.plot import plot_online
 from tandem.bench.online.rows import describe, figures_of, median_errors, rows_of
 from tandem.bench.online.suite import BASELINE, CellOutcome, OnlineBench, run_online
+from tandem.bench.online.window import steady_run
 from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.runtime.paced.virtual import VirtualClock
 from tandem.spec.hardware_file import load_hardware
 
 SMALL = load_hardware("small")
@@ -46,6 +48,22 @@ def outcome() -> CellOutcome:
 def test_figures_are_the_same_again() -> None:
     one, again = (rows_of(outcome_of((BASELINE,), 1, Arrivals((0.5,), 8))) for _ in range(2))
     assert one == again
+
+
+@pytest.mark.parametrize("policy", ["gpu-only", "simple"])
+def test_the_time_of_others_windows_is_not_idle(policy: str) -> None:
+    cell, clock = cell_of(Load(1, 40)), VirtualClock()
+    bed = replace(virtual_bed(cell), clock=lambda: clock)
+    (planned,) = plan_policies(bed.question, (policy,))
+    run = steady_run(cell, bed, planned, 0.05)
+    try:
+        for _ in range(3):
+            clock.wait(clock.now() + 100.0)  # another plan's turn
+            window = run.measure()
+            idle = window.overlap.accel_idle_share
+            assert idle == pytest.approx(1 - window.report.accel_busy, abs=0.02)
+    finally:
+        run.close()
 
 
 def test_nothing_of_the_machine_it_runs_on_shows(outcome: CellOutcome) -> None:

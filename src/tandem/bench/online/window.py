@@ -60,8 +60,7 @@ class PacedRun:
 
     def measure(self) -> Window:
         """Whole periods of the slowest, after some that are not counted: others ran meanwhile."""
-        for _ in range(_SETTLING_PERIODS):
-            self._to_next()
+        self._settle()
         before = self._engine.core.stats()
         self._engine.executor.begin_window()
         begin_s = now_s = self._clock()
@@ -85,6 +84,22 @@ class PacedRun:
     def close(self) -> None:
         """End the engine."""
         self._loop.close()
+
+    def _settle(self) -> None:
+        """Until what others' windows left behind is over, and has been told of: the period of the
+        first sweep from here on spans them, and is told of some sweeps late.
+        """
+        first = self._engine.core.stats().num_steps + 1
+        periods = 0
+        while periods < _SETTLING_PERIODS or self._told() < first:
+            self._to_next()
+            periods += 1
+
+    def _told(self) -> int:
+        """Sweeps whose periods are counted."""
+        overlap = self._engine.core.stats().overlap
+        assert overlap is not None, "the paced emulator tells of overlap"
+        return overlap.steps
 
     def _to_next(self) -> int:
         """Run until a marked one of the slowest requests emits; tokens of all meanwhile."""
