@@ -11,7 +11,7 @@ BOUND = STEPS // 2
 """Of blocks: half of what one object per step would take."""
 
 
-@pytest.mark.parametrize("strategy", ["ride-along", "rendezvous"])
+@pytest.mark.parametrize("strategy", ["ride-along", "rendezvous", "auto"])
 def test_requests_that_come_and_go_leave_nothing(strategy: str) -> None:
     turnover = Turnover(strategy)
     for _ in range(STEPS):

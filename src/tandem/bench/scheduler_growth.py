@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tandem.bench.instant_executor import InstantExecutor
 from tandem.bench.records import BenchRow
+from tandem.bench.scheduler_load import some_prices
 from tandem.memory.pool import BlockPool
 from tandem.plan.program import StepProgram
 from tandem.scheduler.config import SchedulerConfig
@@ -39,7 +40,7 @@ class GrowthBench:
         warm_up: steps before the count begins: caches of programs' shapes fill.
     """
 
-    strategies: tuple[str, ...] = ("ride-along", "rendezvous")
+    strategies: tuple[str, ...] = ("ride-along", "rendezvous", "auto")
     steps: int = 100_000
     warm_up: int = 2_000
 
@@ -62,6 +63,7 @@ class Turnover:
             {tier: BlockPool(tier, _BLOCKS) for tier in Tier},
             vocab_size=_VOCAB_SIZE,
             eos_ids=(_EOS_ID,),
+            prices=some_prices(_ROWS),
         )
         self._executor = InstantExecutor(_VOCAB_SIZE, _EOS_ID)
         self._numbers = itertools.count()

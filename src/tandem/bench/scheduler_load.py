@@ -55,7 +55,7 @@ class AllPropose:
         return self._chosen.propose(view, prices)
 
 
-def _prices(num_rows: int) -> StepPrices:
+def some_prices(num_rows: int) -> StepPrices:
     """Of some machine: what is chosen by them is of no consequence for the time that it takes."""
     spec = plannable_spec(_MODEL)
     plan = OnlinePlan(
@@ -93,7 +93,7 @@ class SchedulerLoad:
             {tier: BlockPool(tier, blocks) for tier in Tier},
             vocab_size=_VOCAB_SIZE,
             eos_ids=(_EOS_ID,),
-            prices=_prices(num_rows),
+            prices=some_prices(num_rows),
         )
         self._executor = InstantExecutor(_VOCAB_SIZE, _EOS_ID)
         self._add_requests(num_rows, (DEVICE, HOST) if strategy.uses_host else (DEVICE,))
