@@ -4,15 +4,20 @@ The model is the toy whose KV slots know which token wrote them, so that a wrong
 block used again too early or a missing wait is an error and not a small difference.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from hypothesis import event, given, settings
-from tests.support.engines import model_engine, tiny_model, toy_engine
+from hypothesis import strategies as st
+from tests.support.engines import TestEngine, model_engine, tiny_model, toy_engine
 from tests.support.scenarios import Scenario, scenarios
 from tests.support.script import Generated, Script, max_steps, run
 from tests.support.ties import differs_at_tie
 
+from tandem.runtime.running import Running
+from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -54,6 +59,61 @@ def test_any_run_gives_the_tokens_of_the_plain_run(scenario: Scenario) -> None:
     event(f"strategies {sorted(strategy.used)}")
     event(f"preempted {stats.preemptions > 0}, moved {stats.transfers > 0}")
     event(f"joins {stats.cohort_joins > 0}, waits {stats.cohort_waits > 0}")
+
+
+@contextmanager
+def breaking(engine: TestEngine, at: int) -> Iterator[None]:
+    """The operation of that number, from 1, raises."""
+    inner, count = engine.machine.runner.run, 0
+
+    def run_op(running: Running) -> None:
+        nonlocal count
+        count += 1
+        if count == at:
+            raise ZeroDivisionError("broken on purpose")
+        inner(running)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.machine.runner, "run", run_op)
+        yield
+
+
+@pytest.mark.timeout(600)
+@given(scenario=scenarios(), at=st.integers(1, 300))
+@settings(max_examples=40)
+def test_an_operation_that_fails_ends_the_run_with_a_beginning_of_the_tokens(
+    scenario: Scenario, at: int
+) -> None:
+    plain = Script.at_once(scenario.script.requests)
+    with toy_engine(scenario.reference(), NUM_LAYERS) as engine:
+        expected = run(engine.core, plain, steps=max_steps(plain, NUM_LAYERS))
+
+    setup = replace(scenario.setup, strategy=scenario.switching())
+    bound, failed = max_steps(scenario.script, NUM_LAYERS), False
+    got: dict[str, list[int]] = {request_id: [] for request_id in expected}
+    with toy_engine(setup, NUM_LAYERS) as engine, breaking(engine, at):
+        step = engine.core.step
+
+        def told():
+            outputs = step()
+            for output in outputs:
+                got[output.request_id] += output.token_ids
+            return outputs
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine.core, "step", told)
+            try:
+                run(engine.core, scenario.script, steps=bound)
+            except EngineDeadError as error:
+                assert "ZeroDivisionError: broken on purpose" in str(error)  # noqa: PT017
+                failed = True
+        engine.scheduler.check()  # what runs and what is in flight still holds its memory, once
+        if not failed:
+            engine.check_idle()
+
+    for request_id, tokens in got.items():
+        assert tokens == expected[request_id].token_ids[: len(tokens)], request_id
+    event(f"failed {failed}")
 
 
 def greedy_version(scenario: Scenario) -> Scenario:
