@@ -6,11 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors.torch import save_file
-
-from tandem.bench.host_model import LlamaShape, dummy_model
-from tandem.models.architecture import load_architecture
-from tandem.models.checkpoint_loader import checkpoint_tensors
+from tandem.bench.host_model import LlamaShape, write_checkpoint
 from tandem.spec.dtype import DType
 
 
@@ -57,9 +53,7 @@ class PeerModels:
     def _write_checkpoint(self, directory: Path) -> None:
         directory.mkdir()
         self.shape.write(directory, DType.FLOAT16)
-        model = dummy_model(directory)
-        tensors = checkpoint_tensors(model.weights, load_architecture(model.spec.architecture))
-        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+        write_checkpoint(directory)
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
         """`name` in the directory; renamed into place, so that what is there is whole."""

@@ -1,4 +1,7 @@
-"""`tandem bench disk`: decode on the host alone with weights on disk, against the disk's rate."""
+"""`tandem bench disk`: decode on the host alone with weights on disk, against the disk's rate.
+
+Of several disks: `several_disks.py`.
+"""
 
 import statistics
 import tempfile
@@ -23,7 +26,7 @@ from tandem.spec.precision import Precision
 from tandem.spec.units import MIB
 
 SUITE = "disk"
-_TOKENS = 64  # of a step, so that its activations take little of the memory
+STEP_TOKENS = 64  # of a step, so that its activations take little of the memory
 _TANDEM, _DISK, _READ, _BESIDE = "tandem", "disk", "read", "disk beside reads"
 
 
@@ -78,8 +81,8 @@ def _measure(
     spec = bench.shape.write(model, bench.dtype)
     sizes = WeightSizes.of(spec, Precision.uniform(bench.dtype))
     case = HostCase(1, 32, bench.new_tokens)
-    memory = f"{round(cap * (sizes.outside + sizes.layers * sizes.layer) / MIB)}MiB"
-    engine = TandemGenerator(model, 1, memory, _TOKENS, bench.directory)
+    memory = capped(sizes, cap)
+    engine = TandemGenerator(model, 1, memory, STEP_TOKENS, [bench.directory])
     label = f"{bench.mark}{bench.shape.name}, {bench.dtype}, {case}, --host-memory {memory}, "
     label += f"{engine.on_disk} of {spec.num_layers} layers on disk"
     disk_bytes = engine.on_disk * sizes.layer
@@ -91,7 +94,7 @@ def _measure(
 
     with ExitStack() as opened:
         opened.callback(engine.close)
-        probe = _probe(bench.directory, disk_bytes)
+        probe = probe_of(bench.directory, disk_bytes)
         opened.callback(probe.close)
         report(f"{label}: {bench.rounds} rounds, the disk probed by {probe.describe()}")
         # As many bytes as the engine reads: disks that are lent out allow some at a higher rate.
@@ -114,7 +117,7 @@ def _measure(
     share = "weights' rate over the disk's"
     return [
         row_of_samples(label, _TANDEM, case.metric, samples[_TANDEM], "tokens/s", chain),
-        row_of_samples(label, _TANDEM, "weights read", _gigabytes(rates), "GB/s", disk / 1e9),
+        row_of_samples(label, _TANDEM, "weights read", gigabytes(rates), "GB/s", disk / 1e9),
         BenchRow(label, _TANDEM, share, ratio.median, "ratio", 1.0, ratio.spread),
         BenchRow(label, _TANDEM, f"{share}, lower 95%", ratio.lower_95, "ratio", 1.0),
         BenchRow(
@@ -125,20 +128,26 @@ def _measure(
             "share",
             1.0,
         ),
-        row_of_samples(label, "disk", "reading", _gigabytes(samples[_DISK]), "GB/s"),
+        row_of_samples(label, "disk", "reading", gigabytes(samples[_DISK]), "GB/s"),
         row_of_samples(
-            label, "disk", "reading, beside the host's", _gigabytes(samples[_BESIDE]), "GB/s"
+            label, "disk", "reading, beside the host's", gigabytes(samples[_BESIDE]), "GB/s"
         ),
-        row_of_samples(label, "host", "reading", _gigabytes(samples[_READ]), "GB/s"),
+        row_of_samples(label, "host", "reading", gigabytes(samples[_READ]), "GB/s"),
     ]
 
 
-def _probe(directory: Path, size_bytes: int) -> DiskProbe:
+def capped(sizes: WeightSizes, share: float) -> str:
+    """Host memory for a share of the weights' bytes."""
+    return f"{round(share * (sizes.outside + sizes.layers * sizes.layer) / MIB)}MiB"
+
+
+def probe_of(directory: Path, size_bytes: int) -> DiskProbe:
     """Of a file as large as the layers on disk: what lies below a disk (its own cache, a host's)
     holds little files whole that are read again and again, and large ones not.
     """
     return DiskProbe(directory, -(-size_bytes // PROBE_STEP_BYTES) * PROBE_STEP_BYTES)
 
 
-def _gigabytes(samples: Sequence[float]) -> list[float]:
+def gigabytes(samples: Sequence[float]) -> list[float]:
+    """GB/s of bytes/s."""
     return [sample / 1e9 for sample in samples]

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
+
+from tandem.models.architecture import load_architecture
+from tandem.models.checkpoint_loader import checkpoint_tensors
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
 from tandem.models.model import Model
@@ -59,3 +63,11 @@ LLAMA_30M = LlamaShape("Llama shape of 30M", 512, 8, 8, 2, 1408, 8_000)
 def dummy_model(directory: Path) -> Model:
     """The weights that `--load-format dummy` makes, for a peer to compute with."""
     return load_model(directory, load_format="dummy", seed=SEED)
+
+
+def write_checkpoint(directory: Path) -> Path:
+    """Write those weights beside `config.json` as the hub has them; returns the file."""
+    model, file = dummy_model(directory), directory / "model.safetensors"
+    tensors = checkpoint_tensors(model.weights, load_architecture(model.spec.architecture))
+    save_file(tensors, file, metadata={"format": "pt"})
+    return file

@@ -70,19 +70,32 @@ def memory(
 
 def disk(
     json_path: JsonOption = None,
-    directory: Annotated[
-        Path, typer.Option("--dir", help="Folder on the disk to measure.", metavar="DIR")
-    ] = Path("."),
+    directories: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--dir",
+            help="Folder on the disk to measure, by default this one; repeated: one on each disk, "
+            "measured alone and all at once.",
+            metavar="DIR",
+        ),
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Under a minute: smaller model, fewer repeats.")
     ] = False,
 ) -> None:
     """Decode with weights on disk, beside its rate.
 
-    On the host alone.
+    On the host alone; of several disks, also from all at once, by copies and by stripes.
     """
     machine = start(json_path)
-    from tandem.bench import disk as suite
+    from tandem.bench import disk as one_disk
+    from tandem.bench import several_disks
 
-    config = suite.quick(directory) if quick else suite.full(directory)
-    finish(suite.SUITE, machine, suite.run_disk(config, report), json_path)
+    folders = several_disks.folders_of(directories or [Path()])
+    if len(folders) > 1:
+        several = several_disks.quick(folders) if quick else several_disks.full(folders)
+        rows = several_disks.run_several_disks(several, report)
+    else:
+        one = one_disk.quick(folders[0]) if quick else one_disk.full(folders[0])
+        rows = one_disk.run_disk(one, report)
+    finish(one_disk.SUITE, machine, rows, json_path)
