@@ -92,10 +92,11 @@ def disk(
     from tandem.bench import several_disks
 
     folders = several_disks.folders_of(directories or [Path()])
-    if len(folders) > 1:
+    first, *others = folders
+    if others:
         several = several_disks.quick(folders) if quick else several_disks.full(folders)
         rows = several_disks.run_several_disks(several, report)
     else:
-        one = one_disk.quick(folders[0]) if quick else one_disk.full(folders[0])
+        one = one_disk.quick(first) if quick else one_disk.full(first)
         rows = one_disk.run_disk(one, report)
     finish(one_disk.SUITE, machine, rows, json_path)

@@ -62,6 +62,9 @@ def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) 
         (["overlap", "--strategy", "fastest"], "unknown strategy 'fastest'; use one of: auto"),
         (["overlap", "--layers", "99"], "has 32 layers; lower --layers"),
         (["online", "--model", "abacus-7b"], "abacus-7b"),
+        (["disk", "--dir", ".", "--dir", "./"], "--dir . is named twice"),
+        (["disk", "--dir", "no/such/folder"], "--dir no/such/folder: there is no such folder"),
+        (["disk", *["--dir", "."] * 5], "at most 4 disks; leave some out"),
     ],
 )
 def test_bad_arguments_are_one_line(
