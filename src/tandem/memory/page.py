@@ -4,14 +4,12 @@ import math
 from dataclasses import dataclass, replace
 
 from tandem.memory.quantized_page import QuantizedPage
+from tandem.spec.block_size import DEFAULT_BLOCK_SIZE, require_block_size
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
-
-MIN_BLOCK_SIZE, MAX_BLOCK_SIZE, BLOCK_SIZE_STEP = 16, 256, 16
-DEFAULT_BLOCK_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +22,13 @@ class KVPageSpec:
     num_kv_heads` of them.
 
     Attributes:
-        block_size: tokens per block; a multiple of 16 from 16 to 256.
+        block_size: tokens per block; as `--block-size`.
         num_kv_heads: of the whole model, not of this rank.
         host_dtype: what the host tier's pages hold instead of `dtype`; None: the same. All sizes
             here are of pages of `dtype`; `on` gives each tier's.
 
     Raises:
-        ConfigError: a block size outside the range, or heads that cannot be split over the ranks.
+        ConfigError: a block of another size, or heads that cannot be split over the ranks.
         ValueError: heads that cannot be quantized.
     """
 
@@ -44,7 +42,7 @@ class KVPageSpec:
     host_dtype: KVType | None = None
 
     def __post_init__(self) -> None:
-        _check_block_size(self.block_size)
+        require_block_size(self.block_size)
         for name in ("num_layers", "num_kv_heads", "head_dim", "world_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(
@@ -166,13 +164,3 @@ class KVPageSpec:
     def blocks_for_tokens(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens (the last one perhaps in part)."""
         return -(-num_tokens // self.block_size)
-
-
-def _check_block_size(block_size: int) -> None:
-    in_range = MIN_BLOCK_SIZE <= block_size <= MAX_BLOCK_SIZE
-    if not in_range or block_size % BLOCK_SIZE_STEP:
-        raise ConfigError(
-            f"block size must be a multiple of {BLOCK_SIZE_STEP} from {MIN_BLOCK_SIZE} to "
-            f"{MAX_BLOCK_SIZE}, not {block_size}; {DEFAULT_BLOCK_SIZE} is the default",
-            param="block_size",
-        )

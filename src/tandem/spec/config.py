@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 from tandem.spec import forms
+from tandem.spec.block_size import DEFAULT_BLOCK_SIZE, require_block_size
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import parse_duration_s, parse_size
 
@@ -19,7 +20,6 @@ AttentionBackend = Literal["auto", "triton", "flashinfer", "torch"]
 
 _SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
-_MIN_BLOCK_SIZE, _MAX_BLOCK_SIZE = 16, 256
 
 _FORMS: dict[str, forms.Form] = {
     "model": forms.path_text,
@@ -178,7 +178,7 @@ class EngineConfig:
     load_format: str = "auto"
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 2048
-    block_size: int = 64
+    block_size: int = DEFAULT_BLOCK_SIZE
     strategy: str = "auto"
     kv_placement: KVPlacement = "auto"
     max_host_seqs: int = 0
@@ -224,7 +224,7 @@ class EngineConfig:
         _one_of(self.link_copies, get_args(LinkCopies), "link_copies")
         _one_of(self.attention_backend, get_args(AttentionBackend), "attention_backend")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
-        _check_block_size(self.block_size)
+        require_block_size(self.block_size)
         parse_size(self.trace_limit, param="trace_limit")
         if not -(2**63) <= self.seed < 2**64:
             raise ConfigError(f"seed must be a 64-bit integer, not {self.seed}", param="seed")
@@ -285,12 +285,4 @@ def _check_share(share: float | None) -> None:
     if share is not None and not 0 <= share <= 1:
         raise ConfigError(
             f"host_prefix_share must be between 0 and 1, not {share}", param="host_prefix_share"
-        )
-
-
-def _check_block_size(size: int) -> None:
-    is_power_of_two = size & (size - 1) == 0
-    if not _MIN_BLOCK_SIZE <= size <= _MAX_BLOCK_SIZE or not is_power_of_two:
-        raise ConfigError(
-            f"block_size must be 16, 32, 64, 128 or 256 tokens, not {size}", param="block_size"
         )

@@ -42,14 +42,14 @@ def test_blocks_for_tokens(tokens: int, blocks: int) -> None:
     assert page().blocks_for_tokens(tokens) == blocks
 
 
-@pytest.mark.parametrize("size", [16, 32, 48, 64, 240, 256])
+@pytest.mark.parametrize("size", [16, 32, 64, 128, 256])
 def test_allowed_block_sizes(size: int) -> None:
     assert page(block_size=size).block_size == size
 
 
-@pytest.mark.parametrize("size", [-16, 0, 1, 8, 17, 63, 100, 272, 512])
+@pytest.mark.parametrize("size", [-16, 0, 1, 8, 17, 48, 63, 100, 240, 272, 512])
 def test_other_block_sizes_are_refused_with_the_number(size: int) -> None:
-    with pytest.raises(ConfigError, match=f"multiple of 16 from 16 to 256, not {size}") as error:
+    with pytest.raises(ConfigError, match=f"16, 32, 64, 128 or 256 tokens, not {size}") as error:
         page(block_size=size)
     assert error.value.param == "block_size"
 
