@@ -71,7 +71,7 @@ def batch(
     whichever run, 2 if the job cannot run, 130 if it was interrupted.
     """
     config = engine(model)
-    _refuse_bound(config)
+    _refuse_bounds(config)
     from tandem.jobs.batch import Batch
     from tandem.jobs.settings import JobSettings
 
@@ -96,8 +96,14 @@ def batch(
             raise typer.Exit(LINES_FAILED_STATUS)
 
 
-def _refuse_bound(config: "EngineConfig") -> None:
-    """A bound on first tokens is for those who wait for them."""
+def _refuse_bounds(config: "EngineConfig") -> None:
+    """A bound on first tokens is for those who wait for them; one on who waits would fail lines."""
+    if config.max_num_queued_reqs is not None:
+        raise ConfigError(
+            f"--max-num-queued-reqs {config.max_num_queued_reqs} has no meaning for a file of "
+            "requests, of which as many wait as are of use; leave it out",
+            param="max_num_queued_reqs",
+        )
     if config.ttft_bound is not None:
         raise ConfigError(
             "--ttft-bound has no meaning for a file of requests, which nobody waits for one by "

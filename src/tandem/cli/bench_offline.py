@@ -26,7 +26,7 @@ def offline(
     plain: Annotated[
         bool, typer.Option("--plain", help="The truth is as described: nothing is perturbed.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Two cells of five.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Two cells of six.")] = False,
     ablations: Annotated[
         bool,
         typer.Option(

@@ -40,11 +40,20 @@ def results(folder: Path) -> dict[str, Any]:
     return {result["custom_id"]: result for result in read_results(folder / "out.jsonl")}
 
 
-def test_a_bound_on_first_tokens_is_refused(batch: Batch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--ttft-bound", "2s"), "--ttft-bound has no meaning for a file of requests"),
+        (("--max-num-queued-reqs", "3"), "--max-num-queued-reqs 3 has no meaning for a file of"),
+    ],
+)
+def test_bounds_for_those_who_wait_are_refused(
+    batch: Batch, tmp_path: Path, args: tuple[str, ...], message: str
+) -> None:
     write(tmp_path, request_line("a", body={"prompt": "Hi", "model": "demo"}))
-    ran = batch("--ttft-bound", "2s")
+    ran = batch(*args)
     assert ran.status == 2
-    assert "--ttft-bound has no meaning for a file of requests" in ran.err
+    assert message in ran.err
     assert not (tmp_path / "out.jsonl").exists()
 
 

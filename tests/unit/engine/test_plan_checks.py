@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tandem.engine.building.blocks import _refuse_meaningless
 from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.plan_checks import check_config
 from tandem.spec.config import EngineConfig
@@ -49,18 +48,3 @@ def test_what_does_something_is_taken() -> None:
     check_config(replace(CONFIG, link_copies="batched"), BOTH)
     check_config(replace(CONFIG, attention_backend="flashinfer"), BOTH)
     check_config(replace(CONFIG, attention_backend="triton", kv_placement="host"), BOTH)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"link_copies": "batched"},
-        {"attention_backend": "triton"},
-        {"attention_backend": "flashinfer"},
-    ],
-)
-def test_plans_of_blocks_choose_neither(changes: dict[str, Any]) -> None:
-    _refuse_meaningless(replace(CONFIG, plan="p.json"))
-    with pytest.raises(ConfigError, match=r"has no meaning with --plan p\.json, whose") as error:
-        _refuse_meaningless(replace(CONFIG, plan="p.json", **changes))
-    assert error.value.param == next(iter(changes))

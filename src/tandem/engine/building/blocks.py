@@ -24,6 +24,7 @@ from tandem.engine.building.target import resolve_target
 from tandem.engine.building.tracing import begin_to_count, traced
 from tandem.engine.memory_record import record_actual
 from tandem.engine.sizing.block_memory import BlockMemory, plan_block_memory
+from tandem.engine.sizing.block_options import refuse_beside_blocks
 from tandem.engine.sizing.context_length import model_for_length
 from tandem.engine.sizing.plan_options import require_settings
 from tandem.engine.sizing.plan_threads import set_threads
@@ -45,7 +46,6 @@ from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
-from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.progress import Progress, no_progress
@@ -108,7 +108,7 @@ def _build(
     counts: BlockCounts | None = None,
 ) -> _Built:
     plan = planned.blocks
-    _refuse_meaningless(config)
+    refuse_beside_blocks(config)
     thread_notes = bound_threads()
     directory = resolve_model(config.model)
     spec, eos_notes = with_usable_ends(read_model_spec(directory))
@@ -166,37 +166,6 @@ def _build(
     free = assembled.machine.free
     core = BlockCore(scheduler, assembled.executor, stats, check=check, release=free, trace=trace)
     return _Built(core, spec, precision)
-
-
-def _refuse_meaningless(config: EngineConfig) -> None:
-    """Raises:
-    ConfigError: an option that blocks of batches cannot follow.
-    """
-    if config.kv_disk is not None:
-        raise ConfigError(
-            f"--kv-disk {config.kv_disk} has no meaning with --plan {config.plan}, whose blocks of "
-            "batches use no prefix again; leave it out",
-            param="kv_disk",
-        )
-    if config.cuda_graphs == "on":
-        raise ConfigError(
-            f"--cuda-graphs on has no meaning with --plan {config.plan}, whose passes wait for the "
-            "link in every layer; leave it out",
-            param="cuda_graphs",
-        )
-    if config.link_copies != "auto":
-        raise ConfigError(
-            f"--link-copies {config.link_copies} has no meaning with --plan {config.plan}, whose "
-            "passes copy blocks as they lie; leave it out",
-            param="link_copies",
-        )
-    if config.attention_backend != "auto":
-        raise ConfigError(
-            f"--attention-backend {config.attention_backend} has no meaning with --plan "
-            f"{config.plan}, whose blocks are attended to by Triton's kernels where they are "
-            "there; leave it out",
-            param="attention_backend",
-        )
 
 
 def _assemble(

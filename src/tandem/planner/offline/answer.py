@@ -258,8 +258,8 @@ def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
         f"no block of requests fits{keeps}: with all layers streamed{read}, one takes "
         f"{format_size(device)} on the accelerator, which may give "
         f"{format_size(question.device_bytes)}, and {format_size(there)} on the host, which may "
-        f"give {format_size(question.host_bytes)}; {disk}raise --gpu-memory or --cpu-memory, or "
-        "shorten --prompt or --generate",
+        f"give {format_size(question.host_bytes)}; {disk}raise --gpu-memory or --cpu-memory, "
+        "lower --max-num-batched-tokens, or shorten --prompt or --generate",
         param="model",
     )
 

@@ -133,8 +133,7 @@ def find_offline_policy(name: str) -> OfflinePolicy:
     """
     if name not in OFFLINE_POLICIES:
         raise ConfigError(
-            f"no offline policy '{name}'; use one of: {', '.join(OFFLINE_POLICIES)}, or leave "
-            "--offline out",
+            f"no offline policy '{name}'; use one of: {', '.join(OFFLINE_POLICIES)}",
             param="policy",
         )
     return OFFLINE_POLICIES[name]
