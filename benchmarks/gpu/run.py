@@ -46,9 +46,17 @@ def main() -> int:
     if scale.accelerator == "cuda" and not cuda_available():
         print("torch sees no CUDA device; --tiny runs without one, to see that all of it works")
         return 1
-    folder = arguments.out or default_folder(tiny=arguments.tiny)
-    folder.mkdir(parents=True, exist_ok=True)
     parts = [part for part in parts_of(scale) if arguments.only in part.name]
+    if not parts:
+        known = ", ".join(part.name for part in parts_of(scale))
+        _tell(f"--only {arguments.only}: no part's name contains it; there are: {known}")
+        return 1
+    folder = arguments.out or default_folder(tiny=arguments.tiny)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _tell(f"--out {folder}: {error.strerror}; name a folder, or one that can be made")
+        return 1
     command = shlex.join(["run_all.sh", *sys.argv[1:]])
 
     def summarize() -> str:

@@ -5,4 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 export PYTHONPATH="src:."
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
-exec "${PYTHON:-python3}" -m benchmarks.gpu.run "$@"
+python="${PYTHON:-python3}"
+if ! "$python" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'; then
+    echo "$python has no torch; name a Python that has it: PYTHON=... $0" >&2
+    exit 1
+fi
+exec "$python" -m benchmarks.gpu.run "$@"

@@ -215,3 +215,39 @@ print(part.main(["planned-llama-3.1-8b", "--json", file, "--tiny"]))
     assert told.startswith("planned-llama-3.1-8b: cannot be measured here: ")
     assert "highspy" in told
     assert run.stdout.split() == ["1"]
+
+
+def call_of(python: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Of `run_all.sh`."""
+    script = Path(__file__).parents[3] / "benchmarks" / "gpu" / "run_all.sh"
+    return subprocess.run(
+        ["bash", str(script), *arguments],
+        env={**os.environ, "PYTHON": python},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_what_cannot_be_measured_is_said_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for arguments, said in (
+        (("--only", "nothing"), "--only nothing: no part's name contains it; there are: profile,"),
+        (("--only", "links", "--out", str(file)), f"--out {file}: File exists; name a folder"),
+        (("--only", "links", "--out", str(file / "below")), "below: Not a directory; name"),
+    ):
+        ended = call_of(sys.executable, "--tiny", *arguments)
+        assert ended.returncode == 1
+        assert ended.stdout == ""
+        (line,) = ended.stderr.splitlines()
+        assert said in line
+
+
+def test_a_python_without_torch_is_refused(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')  # no installed packages
+    bare.chmod(0o755)
+    ended = call_of(str(bare))
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"{bare} has no torch; name a Python that has it: PYTHON=")
