@@ -1,6 +1,7 @@
 """The offline bench end to end on a small cell: whole jobs in virtual time, beside their bound."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from tandem.bench.offline.cell import CellName, make_cell
 from tandem.bench.offline.few_bits import few_bits_plans
 from tandem.bench.offline.job import execute
 from tandem.bench.offline.plans import ask
+from tandem.bench.offline.plot import plot_offline
 from tandem.bench.offline.rows import describe, rows_of
 from tandem.bench.offline.selection import choose_cells
 from tandem.bench.offline.split import run_splits
@@ -106,7 +108,36 @@ def test_where_the_link_is_full_of_weights_nothing_is_divided(outcome: OfflineOu
     assert 0.95 < streamed.link_share <= 1.001
     assert streamed.both_share == 0.0  # nothing is attended on the CPU
     told = "\n".join(describe(outcome))
-    assert f"of passes the link {streamed.link_share:.0%}, CPU and link at once 0%" in told
+    assert f"queues work for {streamed.link_share:.0%} and CPU and link at once for 0%" in told
+
+
+def test_the_link_s_share_by_bytes_is_near_its_queues_where_it_binds(
+    outcome: OfflineOutcome,
+) -> None:
+    """Copies come one after the other, so that bytes over the rate are the time they took."""
+    streamed = outcome.executed["zero-inference-stream"]
+    assert 0 < streamed.passes_bytes < streamed.report.brought_bytes
+    rate = outcome.planned.question.hardware.link.h2d_bytes_per_s
+    of_passes = streamed.passes_bytes / (rate * streamed.passes_s)
+    assert of_passes == pytest.approx(streamed.link_share, rel=0.03)
+    rows = {
+        row.metric: row.value
+        for row in rows_of(outcome)
+        if row.variant == "virtual zero-inference-stream"
+    }
+    assert rows["link busy by bytes, of passes"] == of_passes
+    whole = streamed.report.brought_bytes / (rate * streamed.wall_s)
+    assert rows["link to the accelerator busy"] == whole
+
+
+def test_cells_are_drawn(outcome: OfflineOutcome, tmp_path: Path) -> None:
+    pictures = tmp_path / "one.png", tmp_path / "three.png"
+    plot_offline([outcome], pictures[0])
+    plot_offline([outcome] * 3, pictures[1])
+    sizes = [picture.stat().st_size for picture in pictures]
+    assert 10_000 < sizes[0] < sizes[1]
+    with pytest.raises(ConfigError, match="cannot write"):
+        plot_offline([outcome], tmp_path / "nowhere" / "one.png")
 
 
 def test_predictions_are_near_what_is_executed(outcome: OfflineOutcome) -> None:
@@ -238,8 +269,10 @@ def test_ablations_take_one_means_away_at_a_time(monkeypatch: pytest.MonkeyPatch
     assert kvpr.shares["activations"] > fetched.shares["activations"] == 0
     assert kvpr.executed.report.accel_busy > fetched.executed.report.accel_busy
     rates = {(each.kv, each.recomputes): each.tokens_per_s for each in found.few_bits}
+    assert len(rates) == len(found.few_bits) == 4  # orders of weights are not predicted apart
     assert rates["int4", False] > rates["float16", False]
     rows = list(ablations.rows_of(found))
+    assert len({(row.variant, row.metric) for row in rows}) == len(rows)
     if native.available():
         assert found.host is not None
         assert min(each.work_beside_per_s for each in found.host.threads.values()) > 0

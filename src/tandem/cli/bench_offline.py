@@ -34,12 +34,19 @@ def offline(
             help="Instead of policies, auto without one of its means after the other.",
         ),
     ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw each policy into this PNG.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Batch jobs by plans, on emulated machines.
 
     By each offline policy's, in virtual time.
     """
     machine = start(json_path)
+    if plot is not None:
+        from tandem.bench.picture import check_plot
+
+        check_plot(plot)
     from tandem.bench.offline.rows import describe, rows_of
     from tandem.bench.offline.selection import check_policies, choose_cells
     from tandem.bench.offline.suite import SUITE, run_offline
@@ -48,29 +55,39 @@ def offline(
     check_policies(policy or ())
     cells = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick)
     if ablations:
-        _ablate(policy or (), cells, machine, json_path)
+        _refuse_beside_ablations(policy=policy, plot=plot)
+        _ablate(cells, machine, json_path)
         return
     outcomes = run_offline(policy or (), cells, report)
     rows = tuple(row for outcome in outcomes for row in rows_of(outcome))
     finish(SUITE, machine, rows, json_path)
+    if plot is not None:
+        from tandem.bench.offline.plot import plot_offline
+
+        plot_offline(outcomes, plot)
     for outcome in outcomes:
         print("\n".join(describe(outcome)))
 
 
+def _refuse_beside_ablations(**given: object) -> None:
+    from tandem.spec.errors import ConfigError
+
+    named = [name for name, value in given.items() if value]
+    if named:
+        raise ConfigError(
+            f"--ablations has policies of its own; leave --{named[0]} or --ablations out",
+            param=named[0],
+        )
+
+
 def _ablate(
-    policies: "Sequence[str]",
     cells: "Sequence[OfflineCell]",
     machine: dict[str, Any],
     json_path: Path | None,
 ) -> None:
     from tandem.bench.offline.ablations import describe, rows_of, run_ablations
     from tandem.bench.offline.suite import SUITE
-    from tandem.spec.errors import ConfigError
 
-    if policies:
-        raise ConfigError(
-            "--ablations has policies of its own; leave --policy or --ablations out", param="policy"
-        )
     outcomes = run_ablations(cells, report)
     rows = [row for outcome in outcomes for row in rows_of(outcome)]
     finish(SUITE, machine, rows, json_path)

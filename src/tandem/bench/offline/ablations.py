@@ -213,13 +213,13 @@ def _few_bits(question: Question) -> Iterator[FewBits]:
     precision = replace(question.precision, kv=CodeType.INT4)
     search = OfflineSearch(replace(question, precision=precision))
     for kv in search.times.precisions.host_kv_choices:
-        for ablation in KVPR:
-            found = [c for c in search.candidates.of(ablation.policy) if c.host_kv == kv]
+        for policy in dict.fromkeys(ablation.policy for ablation in KVPR):  # orders share theirs
+            found = [c for c in search.candidates.of(policy) if c.host_kv == kv]
             found.sort(key=search.bound_tokens_per_s, reverse=True)
             rates = [search.option(candidate).tokens_per_s for candidate in found[:_TRIED]]
             if rates:
                 kind = str(kv or search.times.precisions.plain.kv)
-                yield FewBits(kind, ablation.policy.recomputes, max(rates))
+                yield FewBits(kind, policy.recomputes, max(rates))
 
 
 def rows_of(outcome: AblationOutcome) -> Iterator[BenchRow]:

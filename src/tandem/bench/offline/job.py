@@ -36,7 +36,7 @@ class Executed:
         refills, passes: how many of each.
         rows: sequences in a pass, in the mean.
         link_s: of passes, how long the link to the accelerator worked. both_s: how long the CPU did
-            at the same time.
+            at the same time. passes_bytes: what the link brought meanwhile.
         share_changes: how often sequences were shared out anew between link and CPU. replans: what
             was said where passes took another time than predicted.
     """
@@ -50,6 +50,7 @@ class Executed:
     rows: float
     link_s: float
     both_s: float
+    passes_bytes: float
     share_changes: int
     replans: tuple[str, ...]
     report: PacedReport
@@ -122,13 +123,14 @@ def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock, both: Bot
         params = SamplingParams(max_tokens=shape.generated_tokens, temperature=0.0, ignore_eos=True)
         core.add_request(EngineRequest(str(number), prompt, params))
     begun = set[str]()
-    tokens, times, counts, rows = 0, [0.0, 0.0], [0, 0], 0
+    tokens, times, brought, counts, rows = 0, [0.0, 0.0], [0.0, 0.0], [0, 0], 0
     engine.executor.begin_window()
     while core.has_work():
-        before_s = clock.now()
+        before_s, before_bytes = clock.now(), engine.executor.report().brought_bytes
         emitted = [output for output in core.step() if output.token_ids]
         passed = emitted[0].request_id in begun
         times[passed] += clock.now() - before_s
+        brought[passed] += engine.executor.report().brought_bytes - before_bytes
         if passed:
             both.passes.append((before_s, clock.now()))
         counts[passed] += 1
@@ -145,6 +147,7 @@ def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock, both: Bot
         rows / max(1, counts[True]),
         both.link_s,
         both.both_s,
+        brought[True],
         engine.scheduler.share_changes,
         tuple(engine.scheduler.replans),
         engine.executor.report(),

@@ -32,10 +32,13 @@ def _policy_rows(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[BenchRow]
     yield row("predicted over executed", rates.tokens_per_s / executed.tokens_per_s, "ratio", 1.0)
     yield row("predicted pass over executed", rates.pass_s / executed.pass_s, "ratio", 1.0)
     yield row("auto over it", auto.tokens_per_s / executed.tokens_per_s, "ratio", 1.0)
-    yield row("link to the accelerator busy", link_share(outcome, executed), "share", 1.0)
+    brought = executed.report.brought_bytes
+    yield row(
+        "link to the accelerator busy", link_share(outcome, brought, executed.wall_s), "share", 1.0
+    )
     yield row("accelerator busy", executed.report.accel_busy, "share", 1.0)
     yield row("CPU busy", executed.report.cpu_busy, "share", 1.0)
-    yield from _busy_rows(row, executed)
+    yield from _busy_rows(row, outcome, executed)
 
 
 def _split_rows(outcome: OfflineOutcome, run: SplitRun) -> Iterator[BenchRow]:
@@ -43,7 +46,7 @@ def _split_rows(outcome: OfflineOutcome, run: SplitRun) -> Iterator[BenchRow]:
     ceiling = outcome.planned.ceiling
     most = None if ceiling is None else ceiling.tokens_per_s
     yield row("throughput", run.executed.tokens_per_s, "tokens/s", most)
-    yield from _busy_rows(row, run.executed)
+    yield from _busy_rows(row, outcome, run.executed)
 
 
 def _few_bits_row(outcome: OfflineOutcome, plan: FewBitsPlan) -> BenchRow:
@@ -51,15 +54,21 @@ def _few_bits_row(outcome: OfflineOutcome, plan: FewBitsPlan) -> BenchRow:
     return BenchRow(str(outcome.cell), plan.name, "throughput", plan.tokens_per_s, "tokens/s")
 
 
-def _busy_rows(row: "partial[BenchRow]", executed: Executed) -> Iterator[BenchRow]:
-    yield row("link busy, of passes", executed.link_share, "share", 1.0)
+def _busy_rows(
+    row: "partial[BenchRow]", outcome: OfflineOutcome, executed: Executed
+) -> Iterator[BenchRow]:
+    by_bytes = link_share(outcome, executed.passes_bytes, executed.passes_s)
+    yield row("link busy by bytes, of passes", by_bytes, "share", 1.0)
+    yield row("link queues at work, of passes", executed.link_share, "share", 1.0)
     yield row("CPU and link both busy, of passes", executed.both_share, "share", 1.0)
 
 
-def link_share(outcome: OfflineOutcome, executed: Executed) -> float:
-    """Bytes that crossed over what the probed link would bring in the job's time."""
+def link_share(outcome: OfflineOutcome, brought_bytes: float, within_s: float) -> float:
+    """Bytes that crossed over what the probed link would bring in that time; programs have nothing
+    cross that their plan does not need.
+    """
     rate = outcome.planned.question.hardware.link.h2d_bytes_per_s
-    return executed.report.brought_bytes / (rate * executed.wall_s)
+    return brought_bytes / (rate * within_s) if within_s else 0.0
 
 
 def describe(outcome: OfflineOutcome) -> list[str]:
@@ -101,6 +110,8 @@ def _lines(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[str]:
     rates, report = job.option.prediction.rates, executed.report
     reached, auto = executed.tokens_per_s, outcome.executed[AUTO].tokens_per_s
     of_most = "" if ceiling is None else f" ({reached / ceiling.tokens_per_s:.0%})"
+    of_job = link_share(outcome, report.brought_bytes, executed.wall_s)
+    of_passes = link_share(outcome, executed.passes_bytes, executed.passes_s)
     yield (
         f"  {job.policy:21} {reached:9.1f} tokens/s{of_most}, predicted {rates.tokens_per_s:9.1f} "
         f"({rates.tokens_per_s / reached - 1:+.1%}); auto {auto / reached:.2f}x"
@@ -112,9 +123,10 @@ def _lines(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[str]:
         f"{executed.rows:.0f}, {executed.pass_s:.3f} s each (predicted {rates.pass_s:.3f})"
     )
     yield (
-        f"    link {link_share(outcome, executed):.0%} busy, accelerator {report.accel_busy:.0%}, "
-        f"CPU {report.cpu_busy:.0%}; of passes the link {executed.link_share:.0%}, CPU and link at "
-        f"once {executed.both_share:.0%}; shares changed {executed.share_changes} times"
+        f"    link {of_job:.0%} busy by bytes, {of_passes:.0%} in passes, where its queues work "
+        f"for {executed.link_share:.0%} and CPU and link at once for {executed.both_share:.0%}; "
+        f"accelerator {report.accel_busy:.0%}, CPU {report.cpu_busy:.0%}; shares changed "
+        f"{executed.share_changes} times"
     )
     for line in executed.replans:
         yield f"    {line}"
