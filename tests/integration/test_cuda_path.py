@@ -1,7 +1,10 @@
 """The smoke tests of a GPU, over one that the host stands in for: how the CUDA path is wired."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.gpu import test_engine_on_cuda as on_cuda
+from tests.gpu import test_offline_on_cuda as offline_on_cuda
 from tests.support.fake_cuda import FakeCuda, install
 
 from tandem.kernels import native
@@ -30,4 +33,18 @@ def test_cohorts_give_the_host_s_tokens(fake: FakeCuda) -> None:
 @pytest.mark.slow
 def test_graphs_give_the_host_s_tokens(fake: FakeCuda) -> None:
     on_cuda.test_layers_of_hybrid_steps_as_graphs_match_host()
+    assert not fake.registered
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for name, case in vars(offline_on_cuda).items() if name.startswith("test_")],
+    ids=lambda case: case.__name__,
+)
+def test_offline_plans_give_the_emulator_s_tokens(fake: FakeCuda, case: Callable[[], None]) -> None:
+    """Weights and KV on every way, and the CPU's part of both."""
+    case()
+    assert fake.uploads > 0
+    if case is not offline_on_cuda.test_streamed_weights_match_emulator:  # locked for a GPU alone
+        assert fake.most_registered > 0  # what KV crosses the link by, and nothing stays so
     assert not fake.registered

@@ -92,12 +92,14 @@ class FakeCuda:
 
     Attributes:
         pinned: bytes of staging memory, each time. registered: of host memory made known, as long
-            as it is. written: values of counters. uploads: tensors that came by the driver.
+            as it is. most_registered: bytes of it, at once. written: values of counters.
+        uploads: tensors that came by the driver.
     """
 
     pinned: list[int] = field(default_factory=list)
     registered: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=list)
+    most_registered: int = 0
     uploads: int = 0
     streams: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -114,6 +116,7 @@ class FakeCuda:
         address = tensor.data_ptr()
         assert address not in self.registered
         self.registered[address] = tensor.nbytes
+        self.most_registered = max(self.most_registered, sum(self.registered.values()))
         return lambda: self._forget(address)
 
     def _forget(self, address: int) -> None:

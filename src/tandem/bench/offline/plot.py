@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from tandem.bench.offline.suite import OfflineOutcome
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLUMNS = 2
+_TITLE_WIDTH = 90  # characters
 
 
 def plot_offline(outcomes: Sequence[OfflineOutcome], path: Path) -> None:
@@ -46,6 +48,6 @@ def _draw_cell(axes: "Axes", outcome: OfflineOutcome) -> None:
         axes.axvline(most, color="gray", linestyle=":", label="bound")
     axes.invert_yaxis()
     axes.set_xlabel("tokens/s, virtual", fontsize=8)
-    axes.set_title(str(outcome.cell), fontsize=7)
+    axes.set_title(fill(str(outcome.cell), _TITLE_WIDTH), fontsize=7)
     axes.tick_params(labelsize=7)
     axes.legend(fontsize=7)
