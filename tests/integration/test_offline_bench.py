@@ -9,11 +9,12 @@ from tandem.bench.offline import ablations
 from tandem.bench.offline.breakdown import Breakdown
 from tandem.bench.offline.cell import CellName, make_cell
 from tandem.bench.offline.few_bits import few_bits_plans
+from tandem.bench.offline.grid import GRID
 from tandem.bench.offline.job import execute
 from tandem.bench.offline.plans import ask
 from tandem.bench.offline.plot import plot_offline
 from tandem.bench.offline.rows import describe, rows_of
-from tandem.bench.offline.selection import choose_cells
+from tandem.bench.offline.selection import CELLS, choose_cells
 from tandem.bench.offline.split import run_splits
 from tandem.bench.offline.suite import OfflineOutcome, run_offline
 from tandem.bench.online.cell import Load
@@ -232,6 +233,19 @@ def test_unknown_cells_are_refused_with_those_that_there_are() -> None:
         choose_cells("b200", 8, truth_of(1, plain=True), quick=False)
     (found,) = choose_cells("opt-13b on a4000", 8, Perturbation(), quick=False)
     assert found.model_name == "opt-13b"
+
+
+def test_the_papers_points_are_cells_of_their_own() -> None:
+    assert len(set(map(str, GRID))) == len(GRID)
+    assert len(set(map(str, CELLS)) - set(map(str, GRID))) == len(CELLS) - 1  # LM-Offload's
+    (found,) = choose_cells("kvpr, 64 requests, 1024", 8, Perturbation(), quick=False, grid=True)[
+        1:2
+    ]
+    assert (found.model_name, found.requests) == ("opt-13b", 64)
+    for named in GRID:
+        assert make_cell(named, 8, Perturbation()).model.num_layers == 8
+    with pytest.raises(ConfigError, match="has no cells of --grid"):
+        choose_cells("", 8, Perturbation(), quick=True, grid=True)
 
 
 def test_kv_is_shared_out_in_so_many_parts() -> None:

@@ -26,6 +26,10 @@ def offline(
     plain: Annotated[
         bool, typer.Option("--plain", help="The truth is as described: nothing is perturbed.")
     ] = False,
+    grid: Annotated[
+        bool,
+        typer.Option("--grid", help="Instead, the papers' own lengths and sizes of job."),
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Two cells of six.")] = False,
     ablations: Annotated[
         bool,
@@ -53,7 +57,7 @@ def offline(
     from tandem.bench.online.selection import truth_of
 
     check_policies(policy or ())
-    cells = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick)
+    cells = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
     if ablations:
         _refuse_beside_ablations(policy=policy, plot=plot)
         _ablate(cells, machine, json_path)

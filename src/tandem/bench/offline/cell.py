@@ -59,7 +59,8 @@ class CellName:
     requests: int
 
     def __str__(self) -> str:
-        return f"{self.model} on {self.accelerator} in {self.host}, {self.load}"
+        where = f"{self.model} on {self.accelerator} in {self.host}"
+        return f"{where}, {self.requests} requests, {self.load}"
 
 
 def make_cell(named: CellName, layers: int, truth: Perturbation) -> OfflineCell:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
+from tandem.bench.offline.grid import GRID
 from tandem.bench.online.cell import Load
 from tandem.planner.offline.policies import find_offline_policy
 from tandem.runtime.paced.perturbed_rates import Perturbation
@@ -32,13 +33,23 @@ def check_policies(names: Iterable[str]) -> None:
         find_offline_policy(name)
 
 
-def choose_cells(only: str, layers: int, truth: Perturbation, *, quick: bool) -> list[OfflineCell]:
+def choose_cells(
+    only: str, layers: int, truth: Perturbation, *, quick: bool, grid: bool = False
+) -> list[OfflineCell]:
     """Cells whose names contain `only`.
 
+    Args:
+        grid: of the papers' points.
+
     Raises:
-        ConfigError: there are none, or one has fewer layers than asked for.
+        ConfigError: there are none, or one has fewer layers than asked for; or both a few and the
+            others are asked for.
     """
-    named = QUICK_CELLS if quick else CELLS
+    if quick and grid:
+        raise ConfigError(
+            "--quick has no cells of --grid; leave one or the other out", param="grid"
+        )
+    named = GRID if grid else QUICK_CELLS if quick else CELLS
     found = [each for each in named if only in str(each)]
     if not found:
         known = "; ".join(map(str, named))
