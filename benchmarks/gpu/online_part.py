@@ -2,18 +2,22 @@
 transformers' continuous batching, in turns.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any
 
 from benchmarks.gpu.cases import run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.gain import gain_rows, host_bound
 from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, built, config_for, drawn_job, run_job
 from benchmarks.gpu.peer import ContinuousBatching
 from benchmarks.gpu.scale import CODE_MATHS, OnlineCell, Scale
+from benchmarks.gpu.stored import stored_profile
 
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.engine.core import EngineCore
@@ -21,6 +25,7 @@ from tandem.engine.stats import EngineStats, TierStats
 from tandem.probes.interleave import paired_ratio
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
+from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import lookup_parameters
 from tandem.spec.units import format_size
@@ -49,6 +54,7 @@ def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findi
             alone=lambda: run_job(alone_core, asked, Deadline.after(scale.job_s)),
             bound=_bound(scale, model.spec, stats, asked),
             scale=scale,
+            full=_full_pool(scale, stats, asked, found),
         )
         for note in stats.notes:
             found.note(f"{pair.case}: {ALONE}: {note}")
@@ -105,12 +111,50 @@ class Pair:
 
     Attributes:
         bound: of its rate, in tokens/s.
+        full: its pool of KV and who could read more; None where no bound of the gain holds.
     """
 
     case: str
     alone: Run
     bound: float
     scale: Scale
+    full: "FullPool | None"
+
+
+@dataclass(frozen=True, slots=True)
+class FullPool:
+    """KV that is the limit of how many requests run on the GPU.
+
+    Attributes:
+        rows: that it holds. row_bytes: of each, in the mean. read_bytes_per_s: of KV, by the host.
+    """
+
+    rows: int
+    row_bytes: float
+    read_bytes_per_s: float
+
+
+def _full_pool(
+    scale: Scale, stats: EngineStats, asked: Sequence[Asked], found: Findings
+) -> FullPool | None:
+    tier = _device_tier(stats)
+    context = _mean_context(asked)
+    rows = tier.total_blocks // math.ceil(context / tier.block_size)
+    if rows >= min(scale.rows, len(asked)):
+        found.note("no bound of the gain: KV does not limit how many requests run on the GPU")
+        return None
+    try:
+        profile = stored_profile()
+    except ConfigError as error:
+        found.note(f"no bound of the gain: {error}")
+        return None
+    row_bytes = context * tier.block_bytes / tier.block_size
+    return FullPool(rows, row_bytes, profile.host.memory.read_bytes_per_s)
+
+
+def _mean_context(asked: Sequence[Asked]) -> float:
+    """Tokens of a request halfway through its output."""
+    return sum(len(each.prompt) + each.new_tokens / 2 for each in asked) / len(asked)
 
 
 def _compare(pair: Pair, name: str, run: Run, limit: Deadline, found: Findings) -> None:
@@ -138,6 +182,10 @@ def _compare(pair: Pair, name: str, run: Run, limit: Deadline, found: Findings) 
         BenchRow(case, what, "throughput, paired", paired.median, "", target, paired.spread),
         BenchRow(case, what, "throughput, paired, lower 95%", paired.lower_95, "", target),
     )
+    if name != PEER and pair.full is not None:
+        rate, full = median(alone), pair.full
+        most = host_bound(rate, full.rows, full.row_bytes, full.read_bytes_per_s)
+        found.add(*gain_rows(case, what, paired.median, most / rate))
 
 
 def _bound(scale: Scale, spec: ModelSpec, stats: EngineStats, asked: Sequence[Asked]) -> float:
@@ -148,7 +196,7 @@ def _bound(scale: Scale, spec: ModelSpec, stats: EngineStats, asked: Sequence[As
     size = min(_PROBE_BYTES, probed.memory_bytes // 8)
     rate = 2 * size / median_seconds({"copy": probed.copying(size)}, 3)["copy"]
     tier = _device_tier(stats)
-    context = sum(len(each.prompt) + each.new_tokens / 2 for each in asked) / len(asked)
+    context = _mean_context(asked)
     pool_tokens = tier.total_blocks * tier.block_size
     rows = max(1.0, min(scale.rows, len(asked), pool_tokens / context))
     weights = next(

@@ -3,7 +3,6 @@
 Plans need `highspy`, which machines with a GPU and no network may lack: nothing else imports this.
 """
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -12,25 +11,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.cases import run_cases
+from benchmarks.gpu.cases import Case, CaseError, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.gain import executed_per_s, gain_rows, median_error, ratio_metric, ratio_row
 from benchmarks.gpu.jobs import ModelFolder, built
 from benchmarks.gpu.scale import PlannedCell, Scale
+from benchmarks.gpu.stored import stored_profile
 
 from tandem.bench.offline.plans import PlannedJob, plan_jobs
 from tandem.bench.online.cell import DTYPE, Load
 from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.plans import Planned, ask, plan_policies
+from tandem.bench.online.simulated import steady_tokens_per_s
 from tandem.bench.records import BenchRow, row_of_samples
-from tandem.devices.this_machine import cache_folder, code_digest, this_machine
 from tandem.engine.building.blocks import build_block_core
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.plan.plan_file import PlanFile
+from tandem.planner.footprint import Footprint
 from tandem.planner.plan_file import offline_plan_file, plan_file
+from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.profiling.profile import Profile
-from tandem.profiling.profile_file import profile_path, read_profile
+from tandem.planner.relaxation.ceiling import Ceilings
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
@@ -41,20 +43,10 @@ from tandem.spec.units import format_size
 from tandem.spec.workload import Workload
 
 _EXACT = 1.0
+_ALONE = "gpu-only"
 _BATCHED_TOKENS = 2048
 _SETTLING = 0.25  # of a window, before it
 _FIRST_TOKEN, _TOKENS = 3, 61
-
-
-def stored_profile() -> Profile:
-    """What `profile_part` found on this machine.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    machine = this_machine(os.environ)
-    path = profile_path(cache_folder(os.environ), machine)
-    return read_profile(path, machine, code_digest())
 
 
 def measure_planned(cell: PlannedCell, scale: Scale, limit: Deadline, found: Findings) -> None:
@@ -64,7 +56,8 @@ def measure_planned(cell: PlannedCell, scale: Scale, limit: Deadline, found: Fin
         ConfigError: there is no profile.
     """
     with ModelFolder(cell.shape, DTYPE) as model:
-        workload = Load(cell.prompt_tokens, cell.new_tokens).workload()
+        load = Load(cell.prompt_tokens, cell.new_tokens)
+        workload = load.workload()
         question = _question(cell, scale, model.spec, workload)
         asked = plan_policies(question, cell.policies)
         plans = [each for each in asked if each.plan is not None]
@@ -73,7 +66,53 @@ def measure_planned(cell: PlannedCell, scale: Scale, limit: Deadline, found: Fin
         def execute(planned: Planned, share: Deadline) -> None:
             _execute(cell, scale, model, question, planned, workload, share, found)
 
-        run_cases({each.policy: partial(execute, each) for each in plans}, limit, found)
+        def simulate(planned: Planned, share: Deadline) -> None:
+            del share  # in virtual time, some seconds
+            executed = _executed(cell, planned.policy, found)
+            expected = steady_tokens_per_s(planned, load, scale.window_s)
+            found.add(ratio_row(_case(cell), planned.policy, "simulated", expected, executed))
+
+        def gains(share: Deadline) -> None:
+            del share
+            _add_gains(cell, question, [each.policy for each in plans], found)
+
+        cases: dict[str, Case] = {each.policy: partial(execute, each) for each in plans}
+        cases |= {f"{each.policy}, simulated": partial(simulate, each) for each in plans}
+        run_cases(cases | {"gains, median errors": gains}, limit, found)
+
+
+def _executed(cell: PlannedCell, policy: str, found: Findings) -> float:
+    """Tokens per second.
+
+    Raises:
+        CaseError: its plan was not executed.
+    """
+    executed = executed_per_s(found, _case(cell), policy)
+    if executed is None:
+        raise CaseError(f"the plan of {policy} was not executed")
+    return executed
+
+
+def _add_gains(
+    cell: PlannedCell, question: Question, policies: Sequence[str], found: Findings
+) -> None:
+    """Over the accelerator alone, of what the linear programme at the profile's rates allows."""
+    case = _case(cell)
+    found.add(
+        *(
+            row
+            for row in (median_error(found, case, each) for each in ("predicted", "simulated"))
+            if row is not None
+        )
+    )
+    alone = _executed(cell, _ALONE, found)
+    rates = replace(question, measured=None)
+    most = Ceilings(rates, Footprint(rates), POLICIES["auto"]).ceiling().tokens_per_s
+    for policy in policies:
+        rate = executed_per_s(found, case, policy)
+        if policy != _ALONE and rate is not None:
+            who = f"{policy} over {_ALONE}"
+            found.add(*gain_rows(case, who, rate / alone, most / alone))
 
 
 def _execute(
@@ -189,7 +228,7 @@ def _rows(
     errors = [predicted / each for each in executed]
     return (
         row_of_samples(case, policy, "throughput", executed, "tokens/s", most),
-        row_of_samples(case, policy, "predicted over executed", errors, "ratio", _EXACT),
+        row_of_samples(case, policy, ratio_metric("predicted"), errors, "ratio", _EXACT),
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks.gpu import part
 from benchmarks.gpu.deadline import Deadline
+from benchmarks.gpu.gain import GAIN, gain_rows, host_bound, ratio_metric
 from benchmarks.gpu.links_part import LAUNCHES
 from benchmarks.gpu.online_part import PEER
 from benchmarks.gpu.parts import parts_of
@@ -45,7 +46,18 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert variants["online-qwen3-14b-int4"] >= {"auto", "auto over gpu-only"}
     assert variants["online-qwen3-30b-a3b-int4"] >= {"auto", "auto over gpu-only"}
     assert variants["larger-llama-3.1-8b"] == {"stream", "cpu", "mlp", "auto"}
-    assert variants["planned-llama-3.1-8b"] == {"auto", "gpu-only"}
+    planned = records["planned-llama-3.1-8b"].rows
+    assert {row.variant for row in planned} == {"auto", "gpu-only", "auto over gpu-only", "all"}
+    ratios = {(row.variant, row.metric) for row in planned if row.metric.endswith("over executed")}
+    assert ratios == {
+        (policy, ratio_metric(source))
+        for policy in ("auto", "gpu-only")
+        for source in ("predicted", "simulated")
+    }
+    assert len([row for row in planned if row.metric.startswith("median error")]) == 2
+    for cell in ("planned-llama-3.1-8b", "online-llama-3.1-8b"):
+        gains = [row for row in records[cell].rows if row.metric == "bound of the gain"]
+        assert "auto over gpu-only" in {row.variant for row in gains}
     assert variants["offline-llama-3.1-8b"] == {"auto", "kvpr"}
     cases = {row.case.partition(",")[0].partition(" ")[0] for row in records["kernels"].rows}
     assert cases == {"decode", "prefill", "linear", "dequantize", "experts"}
@@ -58,7 +70,12 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert {row.variant for row in records["links"].rows} >= set(LAUNCHES)
     trips = [row.variant for row in records["links"].rows if row.case == "signals"]
     assert [name.partition(",")[0] for name in trips] == ["kernel", "copy to the host"]
-    assert all(row.value > 0 for record in records.values() for row in record.rows)
+    assert all(
+        row.value > 0
+        for record in records.values()
+        for row in record.rows
+        if row.metric != GAIN  # nothing may have been gained
+    )
     drawn = {path.stem for path in draw_plots(parts, tmp_path)}
     assert drawn == {
         name
@@ -66,6 +83,21 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if any(row.bound is not None for row in record.rows)
     }
     assert {"links", "kernels", "online-llama-3.1-8b"} <= drawn
+
+
+def test_the_bound_of_the_gain_is_what_the_host_reads_beside() -> None:
+    # 8 rows of 2 GB each at 4 tokens/s: a step of 2 s, in which the host reads the KV of 4 more
+    assert host_bound(4.0, 8, 2e9, 4e9) == pytest.approx(4.0 * 1.5)
+
+
+def test_a_gain_is_told_where_it_is_worth_it() -> None:
+    little, much = (gain_rows("cell", "auto", 1.1, bound) for bound in (1.14, 1.25))
+    assert [row.metric for row in little] == ["bound of the gain"]
+    (share,) = [row for row in much if row.metric == GAIN]
+    assert share.value == pytest.approx(0.4)
+    assert share.fraction == pytest.approx(0.8)
+    (lost,) = [row for row in gain_rows("cell", "auto", 0.9, 1.25) if row.metric == GAIN]
+    assert lost.value == 0
 
 
 def test_a_bar_is_a_figure_over_its_bound() -> None:
