@@ -10,7 +10,9 @@ import torch
 from benchmarks.gpu.cases import Case, CaseError, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
-from benchmarks.gpu.jobs import ModelFolder, built, config_for
+from benchmarks.gpu.jobs import ModelFolder, config_for
+from benchmarks.gpu.link_meter import LINK_TARGET
+from benchmarks.gpu.opened import graph_rows, opened
 from benchmarks.gpu.round_trips import pool_round_trips_s, round_trips_s
 from benchmarks.gpu.scale import CODE_MATHS, Scale
 
@@ -31,7 +33,6 @@ from tandem.runtime.choose_kernels import page_shape, reference_kernels
 from tandem.spec.tier import Tier
 
 _LAUNCH_TARGET_S = 0.05e-3  # per layer (NEO: 0.6 ms)
-_LINK_TARGET = 0.9  # of the link's probed rate
 _LAUNCH_TOKENS = 64
 _LAUNCH_HOST_BYTES = 1 << 30
 
@@ -155,7 +156,7 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
         for kind, batches in kinds.items()
     }
     for (name, kind), seconds in median_seconds(samples, scale.kernels.rounds).items():
-        bound = _LINK_TARGET * rates[name] / 1e9
+        bound = LINK_TARGET * rates[name] / 1e9
         found.add(
             BenchRow(
                 f"{half} shuffled KV blocks of {page.bytes_per_block} bytes", name, kind,
@@ -185,7 +186,7 @@ def _signals(name: str, samples_s: Sequence[float], found: Findings) -> None:
 def _launches(name: str, scale: Scale, found: Findings) -> None:
     """Decoding with a model so narrow that launching is what takes the time."""
     launch = LAUNCHES[name]
-    layers, times = _decode_times_ms(scale, launch)
+    layers, times = _decode_times_ms(name, scale, launch, found)
     found.add(
         row_of_samples(
             f"decode of one row {launch.where}, {layers} layers so narrow that launching decides",
@@ -195,7 +196,9 @@ def _launches(name: str, scale: Scale, found: Findings) -> None:
     )  # fmt: skip
 
 
-def _decode_times_ms(scale: Scale, launch: Launch) -> tuple[int, list[float]]:
+def _decode_times_ms(
+    name: str, scale: Scale, launch: Launch, found: Findings
+) -> tuple[int, list[float]]:
     """The model's layers, and what a token takes."""
     case = HostCase(1, 8, max(4, min(_LAUNCH_TOKENS, 16 * scale.new_tokens)))
     with ModelFolder(scale.launch_shape, scale.dtype) as model:
@@ -209,11 +212,12 @@ def _decode_times_ms(scale: Scale, launch: Launch) -> tuple[int, list[float]]:
             "cpu_memory": str(min(scale.host_bytes, _LAUNCH_HOST_BYTES)),
         }
         memory_bytes = max(cell.memory_bytes for cell in scale.online)
-        core = built(config_for(scale, model.path, memory_bytes, options))
-        with closing(CoreGenerator(core)) as generator:
+        engine = opened(config_for(scale, model.path, memory_bytes, options))
+        with closing(CoreGenerator(engine.core)) as generator:
             prompts = case.prompts(0, model.spec.vocab_size)
             samples = [
                 1e3 / generator.generate(prompts, case.new_tokens).decode_tokens_per_s
                 for _ in range(scale.rounds + 1)
             ]
+        found.add(*graph_rows("graphs", name, engine.parts))
         return model.spec.num_layers, samples[1:]

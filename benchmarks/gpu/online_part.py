@@ -10,21 +10,25 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from benchmarks.gpu.cases import run_cases
+from benchmarks.gpu.cases import Case, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.gain import gain_rows, host_bound
-from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, built, config_for, drawn_job, run_job
+from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, config_for, drawn_job, run_job
+from benchmarks.gpu.link_meter import LinkMeter, link_rows
+from benchmarks.gpu.opened import Opened, graph_rows, opened, with_kv_of
 from benchmarks.gpu.peer import ContinuousBatching
 from benchmarks.gpu.scale import CODE_MATHS, OnlineCell, Scale
 from benchmarks.gpu.stored import stored_profile
 
 from tandem.bench.records import BenchRow, row_of_samples
-from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats, TierStats
+from tandem.plan.executed_op import OpListener
+from tandem.plan.program import Queue
 from tandem.probes.interleave import paired_ratio
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
+from tandem.profiling.profile import Profile
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import lookup_parameters
@@ -47,7 +51,8 @@ def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findi
     """
     with ModelFolder(cell.shape, scale.dtype) as model, ExitStack() as stack:
         asked = drawn_job(scale, model.spec.vocab_size)
-        alone_core = stack.enter_context(closing(_engine(cell, scale, model, ALONE)))
+        engine = _engine(cell, scale, model, ALONE)
+        alone_core = stack.enter_context(closing(engine.core))
         stats = alone_core.stats()
         pair = Pair(
             case=_case(cell, scale),
@@ -59,50 +64,105 @@ def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findi
         for note in stats.notes:
             found.note(f"{pair.case}: {ALONE}: {note}")
 
+        def graphs(share: Deadline) -> None:
+            del share
+            found.add(*graph_rows(pair.case, ALONE, engine.parts))
+
         def beside(name: str, share: Deadline) -> None:
-            with _opened(name, cell, scale, model, stats, asked) as run:
-                _compare(pair, name, run, share, found)
+            if name == PEER:
+                with _peer(scale, model, stats, asked) as run:
+                    _compare(pair, name, run, share, found)
+            else:
+                _beside_alone(pair, name, cell, model, asked, share, found)
 
         # first what has a target
         names = [*cell.policies[:1], *[PEER] * cell.peer, *cell.policies[1:]]
-        run_cases({name: partial(beside, name) for name in names}, limit, found)
+        cases: dict[str, Case] = {"graphs": graphs}
+        run_cases(cases | {name: partial(beside, name) for name in names}, limit, found)
 
 
 @contextmanager
-def _opened(
-    name: str,
-    cell: OnlineCell,
-    scale: Scale,
-    model: ModelFolder,
-    stats: EngineStats,
-    asked: Sequence[Asked],
+def _peer(
+    scale: Scale, model: ModelFolder, stats: EngineStats, asked: Sequence[Asked]
 ) -> Iterator[Run]:
-    """What runs the job once."""
-    if name != PEER:
-        with closing(_engine(cell, scale, model, name)) as core:
-            yield lambda: run_job(core, asked, Deadline.after(scale.job_s))
-        return
-    # with as much memory for KV as the engine has on the GPU
+    """What runs the job once, with as much memory for KV as the engine has on the GPU."""
     tier = _device_tier(stats)
     kv_tokens = tier.total_blocks * tier.block_size
     with ContinuousBatching(model.path, scale.device, scale.dtype, kv_tokens, asked) as peer:
         yield lambda: peer.run(asked, Deadline.after(scale.job_s))
 
 
-def _engine(cell: OnlineCell, scale: Scale, model: ModelFolder, strategy: str) -> EngineCore:
+def _beside_alone(
+    pair: "Pair",
+    name: str,
+    cell: OnlineCell,
+    model: ModelFolder,
+    asked: Sequence[Asked],
+    limit: Deadline,
+    found: Findings,
+) -> None:
+    """A strategy; then, if there is time, one more job in which copies over the link are timed."""
+    meter = LinkMeter()
+    engine = _engine(cell, pair.scale, model, name, (meter.executed,))
+    with closing(engine.core):
+
+        def run() -> JobRate:
+            return run_job(engine.core, asked, Deadline.after(pair.scale.job_s))
+
+        longest_s = _compare(pair, name, run, limit, found)
+        found.add(*graph_rows(pair.case, name, engine.parts))
+        if limit.left_s < longest_s:
+            found.note(f"{pair.case}: {name}: no time was left for copies over the link")
+            return
+        try:
+            probed = _both_ways(stored_profile())
+        except ConfigError as error:
+            found.note(f"copies over the link have no bound: {error}")
+            return
+        with meter.metering():
+            run()
+        found.add(*link_rows(pair.case, name, meter.copies(engine.parts), probed))
+
+
+def _both_ways(profile: Profile) -> dict[Queue, float]:
+    """The link's bytes per second, each way while the other copies, too.
+
+    Raises:
+        ConfigError: the profile knows of no link.
+    """
+    card = profile.accelerator
+    if card is None:
+        raise ConfigError("the profile has no accelerator; remove its record to measure it again")
+    return {Queue.H2D: card.h2d.both_bytes_per_s, Queue.D2H: card.d2h.both_bytes_per_s}
+
+
+def _engine(
+    cell: OnlineCell,
+    scale: Scale,
+    model: ModelFolder,
+    strategy: str,
+    listeners: Sequence[OpListener] = (),
+) -> Opened:
     options: dict[str, Any] = {"quantization": cell.quantization, "strategy": strategy}
     if strategy != ALONE:
         rows = scale.rows * _HYBRID_ROWS
         options |= {"max_num_seqs": rows, "max_host_seqs": rows}
-    return built(config_for(scale, model.path, cell.memory_bytes, options))
+    config = config_for(scale, model.path, cell.memory_bytes, options)
+    return opened(with_kv_of(config, cell.kv_bytes) if cell.kv_bytes else config, listeners)
 
 
 def _case(cell: OnlineCell, scale: Scale) -> str:
     weights = str(scale.dtype) if cell.quantization == "none" else cell.quantization
     return (
-        f"{cell.shape.name}, {weights}, {format_size(cell.memory_bytes)} of device memory; "
+        f"{cell.shape.name}, {weights}, {_memory(cell)}; "
         f"{scale.requests} requests, {scale.prompt_tokens} tokens in, {scale.new_tokens} out"
     )
+
+
+def _memory(cell: OnlineCell) -> str:
+    if cell.kv_bytes:
+        return f"{format_size(cell.kv_bytes)} of device memory for KV, all else uncapped"
+    return f"{format_size(cell.memory_bytes)} of device memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +217,8 @@ def _mean_context(asked: Sequence[Asked]) -> float:
     return sum(len(each.prompt) + each.new_tokens / 2 for each in asked) / len(asked)
 
 
-def _compare(pair: Pair, name: str, run: Run, limit: Deadline, found: Findings) -> None:
-    """Both in turns; the first round of each is thrown away."""
+def _compare(pair: Pair, name: str, run: Run, limit: Deadline, found: Findings) -> float:
+    """Both in turns; the first round of each is thrown away. Seconds of its longest job."""
     warm = pair.alone(), run()
     ours: list[JobRate] = []
     others: list[JobRate] = []
@@ -186,6 +246,7 @@ def _compare(pair: Pair, name: str, run: Run, limit: Deadline, found: Findings) 
         rate, full = median(alone), pair.full
         most = host_bound(rate, full.rows, full.row_bytes, full.read_bytes_per_s)
         found.add(*gain_rows(case, what, paired.median, most / rate))
+    return max(rate.wall_s for rate in others)
 
 
 def _bound(scale: Scale, spec: ModelSpec, stats: EngineStats, asked: Sequence[Asked]) -> float:

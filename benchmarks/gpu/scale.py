@@ -60,6 +60,7 @@ class OnlineCell:
     Attributes:
         quantization: as the engine's flag. memory_bytes: of the accelerator, that may be used.
         policies: strategies beside `gpu-only`. peer: whether transformers runs it too.
+        kv_bytes: of it, for KV alone, where that alone is capped; 0: it is not.
     """
 
     name: str
@@ -68,6 +69,7 @@ class OnlineCell:
     memory_bytes: int
     policies: tuple[str, ...]
     peer: bool
+    kv_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,10 @@ def full() -> Scale:
         for gib, policies in ((16, HYBRID), (32, ("auto",)), (24, HYBRID))
         for shape in (llama3, llama2)
     ]
+    online[1:1] = [
+        OnlineCell("llama-3.1-8b-kv-1gib", llama3, "none", 48 * _GIB, HYBRID, True, _GIB),
+        OnlineCell("llama-2-7b-kv-2gib", llama2, "none", 48 * _GIB, HYBRID, True, 2 * _GIB),
+    ]
     online += [
         OnlineCell("llama-3.1-8b-int4-16gib", llama3, "int4", 16 * _GIB, HYBRID, peer=False),
         OnlineCell("qwen3-14b-int4-16gib", qwen3, "int4", 16 * _GIB, HYBRID, peer=False),
@@ -303,6 +309,7 @@ def tiny() -> Scale:
         host_bytes=4 * _MIB,
         online=(
             OnlineCell("llama-3.1-8b", llama, "none", 2_200_000, HYBRID, peer=True),
+            OnlineCell("llama-3.1-8b-kv", llama, "none", 8 * _MIB, ("auto",), False, 400_000),
             OnlineCell("qwen3-14b-int4", qwen, "int4", 5 * _MIB, ("auto",), peer=False),
         ),
         mixtures=(

@@ -43,6 +43,17 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not [note for note in notes if "was not run" in note or "nothing fits" in note]
     variants = {name: {row.variant for row in record.rows} for name, record in records.items()}
     assert {*HYBRID, PEER, f"gpu-only over {PEER}"} <= variants["online-llama-3.1-8b"]
+    served = [row for row in records["online-llama-3.1-8b"].rows if row.unit == "GB/s"]
+    assert {row.metric for row in served if row.variant == "ride-along"} >= {
+        "link to the device, all copies",
+        "link from the device, all copies",
+    }
+    graphs = [row for row in records["links"].rows if row.metric == "graphs, time to record"]
+    assert {row.variant for row in graphs} == {
+        name for name, launch in LAUNCHES.items() if launch.graphs == "on"
+    }
+    (capped,) = {row.case for row in records["online-llama-3.1-8b-kv"].rows}
+    assert "390.6 KiB of device memory for KV" in capped
     assert variants["online-qwen3-14b-int4"] >= {"auto", "auto over gpu-only"}
     assert variants["online-qwen3-30b-a3b-int4"] >= {"auto", "auto over gpu-only"}
     assert variants["larger-llama-3.1-8b"] == {"stream", "cpu", "mlp", "auto"}
