@@ -15,9 +15,9 @@ from tests.support.setups import going_together
 
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, read_plan
-from tandem.plan.strategy_names import COHORT_STRATEGIES
+from tandem.plan.strategy_names import COHORT_STRATEGIES, STRATEGIES
 from tandem.plan.sweep_layers import CpuRule
-from tandem.plan.weights import HOMES, LENT, Home, as_runs
+from tandem.plan.weights import EMBEDDING_HOMES, HOMES, LENT, Home, as_runs
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 
@@ -38,9 +38,7 @@ def plans(draw: st.DrawFn) -> PlanFile:
     hosted = tuple(layer for layer, home in enumerate(homes) if home in LENT)
     rules = (CpuRule(draw(some), hosted),) if len(hosted) == len(homes) else ()
     made = plan_of(len(homes))
-    strategy = draw(
-        st.sampled_from(["gpu-only", "ride-along", "rendezvous", "asymmetric", "symmetric"])
-    )
+    strategy = draw(st.sampled_from(STRATEGIES))
     fewest = 1 if strategy in COHORT_STRATEGIES else 0
     plan = OnlinePlan(
         strategy=strategy,
@@ -58,6 +56,10 @@ def plans(draw: st.DrawFn) -> PlanFile:
         cpu_rules=rules,
         kv_placement=draw(st.sampled_from(["auto", "device", "host", "split"])),
         max_host_seqs=draw(counts),
+        max_device_seqs=draw(counts),
+        prompts_on_device=draw(st.booleans()),
+        split_blocks=draw(counts),
+        embedding="resident" if host_only else draw(st.sampled_from(EMBEDDING_HOMES)),
         interposition_budget=draw(counts),
         notes=tuple(draw(st.lists(texts, max_size=2))),
     )

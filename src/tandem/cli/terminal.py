@@ -41,7 +41,12 @@ def tell_load(description: Sequence[str]) -> None:
     """
     for line in description:
         if sys.stderr.isatty() or line.startswith("note: "):
-            tell(line)
+            tell(printable(line))
+
+
+def printable(line: str) -> str:
+    """A line that may hold text from files, without what would steer a terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in line)
 
 
 def tell_notes(notes: Sequence[str]) -> None:
@@ -49,7 +54,7 @@ def tell_notes(notes: Sequence[str]) -> None:
     watches.
     """
     for line in notes:
-        tell(f"note: {line}")
+        tell(f"note: {printable(line)}")
 
 
 def tell(text: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from tandem.plan.block_shape import BlockShape
-from tandem.plan.plan_object import fields_of, parse_plan
+from tandem.plan.plan_object import fields_of, made_of, parse_plan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import (
     Home,
@@ -205,6 +205,9 @@ class OfflinePlan:
             raise ConfigError(
                 "shares are solved anew only of sequences with all their KV on the host"
             )
+        for rows, name in ((self.resident_rows, "device"), (self.host_rows, "host")):
+            if rows and not getattr(self, f"{name}_blocks"):
+                raise ConfigError(f"{rows} sequences have their KV in {name}_blocks, which are 0")
         if self.host_rows and not self.host.kv_bytes:
             raise ConfigError("sequences have their KV on the host, which has no room for it")
         if self.resident_rows and not self.accelerator.kv_bytes:
@@ -308,10 +311,15 @@ class OfflinePlan:
         values = fields_of(given, FORMAT)
         try:
             weights = tuple(_placement_of(entry) for entry in values.pop("weights"))
-            tiers = {name: TierBudget(**values.pop(name)) for name in ("accelerator", "host")}
-            notes, terms = tuple(values.pop("notes", ())), _terms_of(values.pop("terms", None))
-            return OfflinePlan(weights=weights, notes=notes, terms=terms, **tiers, **values)
-        except (KeyError, TypeError, AttributeError, ConfigError) as error:
+            tiers = {
+                name: made_of(TierBudget, values.pop(name, None), name)
+                for name in ("accelerator", "host")
+            }
+            terms = _terms_of(values.pop("terms", None))
+            return made_of(OfflinePlan, values, "plan", weights=weights, terms=terms, **tiers)
+        except KeyError as error:
+            raise ConfigError(f"not a valid plan ({error.args[0]} is missing)") from None
+        except (TypeError, AttributeError, ConfigError) as error:
             raise ConfigError(f"not a valid plan ({error})") from None
 
 

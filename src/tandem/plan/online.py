@@ -4,10 +4,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
-from tandem.plan.plan_object import fields_of, parse_plan
-from tandem.plan.strategy_names import COHORT_STRATEGIES, most_sampled_rows
+from tandem.plan.plan_object import fields_of, made_of, parse_plan
+from tandem.plan.strategy_names import COHORT_STRATEGIES, STRATEGIES, most_sampled_rows
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import (
     EMBEDDING_HOMES,
@@ -99,6 +99,9 @@ class OnlinePlan:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.max_join_wait_s < math.inf:
             raise ConfigError(f"max_join_wait_s {self.max_join_wait_s} is no duration")
+        for name, known in (("strategy", STRATEGIES), ("kv_placement", get_args(KVPlacement))):
+            if (value := getattr(self, name)) not in known:
+                raise ConfigError(f"{name} {forms.shown(value)} is none of {', '.join(known)}")
         if self.strategy in COHORT_STRATEGIES and not (self.max_cohorts and self.max_cohort_rows):
             raise ConfigError(
                 f"strategy {self.strategy} starts cohorts: max_cohorts and max_cohort_rows must be "
@@ -153,9 +156,10 @@ class OnlinePlan:
                 CpuRule(rule["max_tokens"], tuple(rule["layers"]))
                 for rule in values.pop("cpu_rules", ())
             )
-            notes = tuple(values.pop("notes", ()))
-            return OnlinePlan(weights=weights, cpu_rules=rules, notes=notes, **values)
-        except (KeyError, TypeError, AttributeError, ConfigError) as error:
+            return made_of(OnlinePlan, values, "plan", weights=weights, cpu_rules=rules)
+        except KeyError as error:
+            raise ConfigError(f"not a valid plan ({error.args[0]} is missing)") from None
+        except (TypeError, AttributeError, ConfigError) as error:
             raise ConfigError(f"not a valid plan ({error})") from None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
+from tandem.plan.plan_object import is_format, made_of
 from tandem.plan.strategy_names import PASS_STRATEGIES
 from tandem.plan.weights import homes_by_layer
 from tandem.spec import forms
@@ -94,6 +95,11 @@ class PlanFile:
         if self.host_only and self.is_for_blocks:
             raise ConfigError("a plan for blocks is for an accelerator beside its host")
         if isinstance(self.plan, OfflinePlan):
+            if self.kv_cache_dtype != self.plan.kv_dtype:
+                raise ConfigError(
+                    f"KV on the accelerator is in {forms.shown(self.plan.kv_dtype)}, or in "
+                    f"{forms.shown(self.kv_cache_dtype)}"
+                )
             kept = self.kv_cache_dtype if self.cpu_kv_dtype == "auto" else self.cpu_kv_dtype
             if kept != self.plan.host_kv_dtype:
                 raise ConfigError(f"KV on the host is in {self.plan.host_kv_dtype}, or in {kept}")
@@ -196,18 +202,13 @@ class PlanFile:
         given = parse_object(text)
         if "format" not in given or "plan" not in given:
             raise ConfigError("it is no plan")
-        if (form := given.pop("format")) != FORMAT:
+        if not is_format(form := given.pop("format"), FORMAT):
             raise ConfigError(f"it has format {forms.shown(form)}, and this version reads {FORMAT}")
-        try:
-            model = PlannedModel(**given.pop("model"))
-            kind = OfflinePlan if given.pop("offline", False) is True else OnlinePlan
-            plan, machine = (
-                kind.from_object(given.pop("plan")),
-                _machine(given.pop("machine", None)),
-            )
-            return PlanFile(model=model, plan=plan, machine=machine, **given)
-        except (KeyError, TypeError) as error:
-            raise ConfigError(f"not the fields of a plan ({error})") from None
+        model = made_of(PlannedModel, given.pop("model", None), "model")
+        kind = OfflinePlan if given.pop("offline", False) is True else OnlinePlan
+        plan = kind.from_object(given.pop("plan"))
+        machine = _machine(given.pop("machine", None))
+        return made_of(PlanFile, given, "the file", model=model, plan=plan, machine=machine)
 
 
 def _machine(table: object) -> "HardwareSpec | None":

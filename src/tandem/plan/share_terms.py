@@ -5,10 +5,10 @@ CPU: their pages lie in the same memory, so that no byte moves when one becomes 
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tandem.plan.plan_object import made_of
 from tandem.spec import forms
 from tandem.spec.errors import ConfigError
 
@@ -89,22 +89,18 @@ class ShareTerms:
         """What `dataclasses.asdict` made of it.
 
         Raises:
-            TypeError, ConfigError: it is none.
+            ConfigError: it is none.
         """
-        values: dict[str, Any] = {**_mapping(given)}
+        if not isinstance(given, dict):
+            raise ConfigError(f"terms must be an object, not {forms.shown(given)}")
+        values = {**cast("dict[str, Any]", given)}
         for name in (*_LINES, *(["mlps"] if "mlps" in values else [])):
-            values[name] = TermLine(**_mapping(values.get(name)))
-        return ShareTerms(**values)
+            values[name] = made_of(TermLine, values.get(name), f"terms.{name}")
+        return made_of(ShareTerms, values, "terms")
 
 
 _SECONDS = ("stages_s", "weights_s", "reads_s", "returns_s", "way_s", "slack")
 _LINES = ("attention", "cache", "queries", "results", "host", "memory")
-
-
-def _mapping(given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"terms must be objects, not {forms.shown(given)}")
-    return cast("Mapping[str, Any]", given)
 
 
 def _require_seconds(owner: object, names: tuple[str, ...]) -> None:

@@ -12,9 +12,10 @@ from tandem.engine.building.parts import build_parts
 from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.engine.sizing.plan_options import engine_config, require_settings
-from tandem.engine.sizing.planned import require_model
+from tandem.engine.sizing.planned import require_as_planned, require_model
 from tandem.memory.page import KVPageSpec
 from tandem.plan.online import OnlinePlan
+from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -149,3 +150,18 @@ def test_an_engine_refuses_other_files_before_it_loads(
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot use plan .*: No such file.*make it anew"):
         engine_config({"model": "demo", "plan": str(tmp_path / "none")})
+
+
+@pytest.mark.parametrize(
+    ("weights", "remedy"),
+    [
+        (DType.BFLOAT16, "; plan with --dtype float32: here the host does the maths"),
+        (DType.FLOAT32, "; plan for these types with --dtype and --kv-cache-dtype"),
+    ],
+)
+def test_other_types_are_refused_with_what_works(weights: DType, remedy: str) -> None:
+    planned = replace(plan_of(1), precision="bfloat16", host_only=False)
+    held = replace(FLOAT32, weights=weights)
+    with pytest.raises(ConfigError) as error:
+        require_as_planned(planned, held, AcceleratorChoice("emulated"))
+    assert remedy in error.value.message

@@ -9,6 +9,7 @@ from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.accelerator import AcceleratorChoice
+from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -44,9 +45,11 @@ def require_as_planned(planned: PlanFile, precision: Precision, choice: Accelera
             "plan with --accelerator none"
         )
     if planned.precision != str(precision):
+        types = "for these types with --dtype and --kv-cache-dtype"
+        if precision.weights != precision.activations == DType.FLOAT32:
+            types = "with --dtype float32: here the host does the maths, with such activations"
         raise not_executable(
-            f"it is for {planned.precision}, and this engine would hold {precision}; plan for "
-            "these types with --dtype and --kv-cache-dtype"
+            f"it is for {planned.precision}, and this engine would hold {precision}; plan {types}"
         )
 
 
