@@ -27,12 +27,13 @@ from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.memory.page import KVPageSpec
 from tandem.probes.accelerator import measure_link
 from tandem.probes.rounds import median_seconds
-from tandem.probes.timing import timed
+from tandem.probes.timing import Sample, timed
 from tandem.probes.torch_accelerator import ProbeDevice, TorchAccelerator
 from tandem.runtime.choose_kernels import page_shape, reference_kernels
 from tandem.spec.tier import Tier
 
 _LAUNCH_TARGET_S = 0.05e-3  # per layer (NEO: 0.6 ms)
+_BOTH = "each way at once"
 _LAUNCH_TOKENS = 64
 _LAUNCH_HOST_BYTES = 1 << 30
 
@@ -91,7 +92,9 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
 
 def _link(probed: ProbeDevice, scale: Scale, found: Findings) -> dict[str, float]:
-    """Both directions, each alone and both at once; bytes per second of each alone."""
+    """Both directions, each alone and both at once; bytes per second of each alone, and of the
+    slower one of both.
+    """
     link = measure_link(TorchAccelerator(probed, CODE_MATHS), scale.effort)
     rates: dict[str, float] = {}
     for name, way in (("to the device", link.h2d), ("from the device", link.d2h)):
@@ -110,6 +113,7 @@ def _link(probed: ProbeDevice, scale: Scale, found: Findings) -> dict[str, float
             BenchRow("link", name, f"{way.pinned.sizes[0]:.0f} bytes",
                      way.pinned.seconds[0] * 1e6, "us"),
         )  # fmt: skip
+    rates[_BOTH] = min(link.h2d.both_bytes_per_s, link.d2h.both_bytes_per_s)
     found.add(
         BenchRow("launch", probed.name, "known to have ended", link.launch_s * 1e6, "us"),
         BenchRow("launch", probed.name, "one of many", link.kernel_s * 1e6, "us"),
@@ -130,7 +134,8 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
     here = torch.zeros(size, dtype=dtype)
     unpin: Callable[[], None] | None = pin(here) if probed.device.type == "cuda" else None
     half = max(1, count // 2)
-    ids = torch.randperm(count)[:half]
+    order = torch.randperm(count)
+    ids, others = order[:half], order[half : 2 * half]
     pools = {Tier.DEVICE: there, Tier.HOST: here}
 
     def copy(source: Tier, target: Tier, batches: BatchCopies | None) -> float:
@@ -144,17 +149,29 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
 
         return timed(run)
 
+    def both(number: int) -> float:
+        del number
+
+        def run() -> None:
+            kernels.copy_blocks(here, ids, there, ids)
+            with probed.aside():
+                kernels.copy_blocks(there, others, here, others)
+            probed.synchronize()
+
+        return timed(run)
+
     moved = half * page.bytes_per_block
     ways = {
         "to the device": (Tier.HOST, Tier.DEVICE),
         "from the device": (Tier.DEVICE, Tier.HOST),
     }
     kinds: dict[str, BatchCopies | None] = {"copied": None} | _batches(probed, found)
-    samples = {
+    samples: dict[tuple[str, str], Sample] = {
         (name, kind): lambda _, way=way, batches=batches: copy(way[0], way[1], batches)
         for name, way in ways.items()
         for kind, batches in kinds.items()
     }
+    samples[(_BOTH, "copied")] = both
     for (name, kind), seconds in median_seconds(samples, scale.kernels.rounds).items():
         bound = LINK_TARGET * rates[name] / 1e9
         found.add(

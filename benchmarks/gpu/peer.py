@@ -129,17 +129,20 @@ class Offloading:
     Args:
         directory: holds a `config.json`; weights are those of `--load-format dummy`.
         memory_bytes: of the device, that weights may take.
+        cache: implementation of the KV cache, by transformers' name; None: its usual one, on the
+            device.
 
     Raises:
         PeerError: accelerate is not installed.
     """
 
-    def __init__(self, directory: Path, memory_bytes: int) -> None:
+    def __init__(self, directory: Path, memory_bytes: int, cache: str | None = None) -> None:
         try:
             accelerate: Any = importlib.import_module("accelerate")
         except ImportError:
             raise PeerError("accelerate is not installed") from None
         logging.getLogger("transformers").setLevel(logging.ERROR)
+        self._cache = cache
         model = with_dummy_weights(directory)
         room: Any = {0: memory_bytes, "cpu": 1 << 40}
         whole = model._no_split_modules
@@ -155,7 +158,10 @@ class Offloading:
                 ids,
                 attention_mask=torch.ones_like(ids),
                 generation_config=GenerationConfig(
-                    max_new_tokens=new_tokens, do_sample=False, pad_token_id=0
+                    max_new_tokens=new_tokens,
+                    do_sample=False,
+                    pad_token_id=0,
+                    cache_implementation=self._cache,
                 ),
                 stopping_criteria=[StampEachStep(stamps, len(prompts))],
             )

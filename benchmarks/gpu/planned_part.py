@@ -19,6 +19,7 @@ from benchmarks.gpu.jobs import ModelFolder, built
 from benchmarks.gpu.scale import PlannedCell, Scale
 from benchmarks.gpu.stored import stored_profile
 
+from tandem.bench.host_case import HostCase
 from tandem.bench.offline.plans import PlannedJob, plan_jobs
 from tandem.bench.online.cell import DTYPE, Load
 from tandem.bench.online.closed_loop import ClosedLoop
@@ -44,6 +45,8 @@ from tandem.spec.workload import Workload
 
 _EXACT = 1.0
 _ALONE = "gpu-only"
+PEER = "transformers, accelerate, offloaded cache"
+_PEER_ROWS = 32  # at once: it does not choose; one such batch stands for the job
 _BATCHED_TOKENS = 2048
 _SETTLING = 0.25  # of a window, before it
 _FIRST_TOKEN, _TOKENS = 3, 61
@@ -153,15 +156,50 @@ def measure_offline(cell: PlannedCell, scale: Scale, limit: Deadline, found: Fin
         most = None if planned.ceiling is None else planned.ceiling.tokens_per_s
 
         def execute(job: PlannedJob, share: Deadline) -> None:
-            del share  # a job is run once, and to its end
             assert job.plan is not None
             assert job.option is not None
             file = offline_plan_file(cell.shape.name, question, job.plan)
-            rate = _run_blocks(_config(scale, model.path, file, question), file, workload)
+            config = _config(scale, model.path, file, question)
+            # each to its end
+            rates = [_run_blocks(config, file, workload) for _ in share.rounds(scale.rounds)]
             predicted = job.option.prediction.rates.tokens_per_s
-            found.add(*_rows(_case(cell), job.policy, predicted, [rate], most))
+            found.add(*_rows(_case(cell), job.policy, predicted, rates, most))
 
-        run_cases({job.policy: partial(execute, job) for job in jobs}, limit, found)
+        def errors(share: Deadline) -> None:
+            del share
+            error = median_error(found, _case(cell), "predicted")
+            if error is not None:
+                found.add(error)
+
+        def peer(share: Deadline) -> None:
+            del share
+            found.add(_peer_row(cell, model))
+
+        cases: dict[str, Case] = {job.policy: partial(execute, job) for job in jobs}
+        cases["median error"] = errors
+        run_cases(cases | ({PEER: peer} if cell.peer else {}), limit, found)
+
+
+def _peer_row(cell: PlannedCell, model: ModelFolder) -> BenchRow:
+    """The job by transformers, its weights in as much device memory, its cache in host memory;
+    activations, and a layer's cache, lie beside that.
+
+    Raises:
+        CaseError: it cannot run here.
+    """
+    try:
+        from benchmarks.gpu.peer import Offloading
+    except ImportError as error:
+        raise CaseError(str(error)) from error
+    case = HostCase(min(cell.requests, _PEER_ROWS), cell.prompt_tokens, cell.new_tokens)
+    prompts = case.prompts(0, model.spec.vocab_size)
+    peer = Offloading(model.path, cell.memory_bytes, cache="offloaded")
+    peer.generate(prompts[:1], 2)  # a first time
+    begin = time.perf_counter()
+    made = peer.generate(prompts, cell.new_tokens)
+    seconds = time.perf_counter() - begin
+    tokens = sum(map(len, made.token_ids))
+    return BenchRow(_case(cell), PEER, "throughput", tokens / seconds, "tokens/s")
 
 
 def _note_refused(cell: PlannedCell, policies: Sequence[str], found: Findings) -> None:
@@ -186,7 +224,7 @@ def _run_blocks(config: EngineConfig, file: PlanFile, workload: Workload) -> flo
 
 def _question(cell: PlannedCell, scale: Scale, model: ModelSpec, workload: Workload) -> Question:
     tokens = min(_BATCHED_TOKENS, 2 * max(each.prompt_tokens for each in workload.requests[:100]))
-    question = ask(stored_profile(), model, workload, scale.host_bytes, tokens)
+    question = ask(stored_profile(), model, workload, cell.host_bytes or scale.host_bytes, tokens)
     # where the host does the maths, activations are in float32 (ADR 0010)
     activations = DTYPE if scale.accelerator == "cuda" else DType.FLOAT32
     precision = Precision(weights=DTYPE, activations=activations, kv=DTYPE)

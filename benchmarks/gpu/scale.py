@@ -93,6 +93,8 @@ class PlannedCell:
 
     Attributes:
         prompt_tokens, new_tokens: means of the workload. requests: of an offline job.
+        host_bytes: of the host's memory; 0: the scale's. peer: whether transformers runs it too,
+            with weights and cache that do not fit in host memory.
     """
 
     name: str
@@ -102,6 +104,8 @@ class PlannedCell:
     prompt_tokens: int
     new_tokens: int
     requests: int = 0
+    host_bytes: int = 0
+    peer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +258,27 @@ def full() -> Scale:
             PlannedCell("llama-2-7b-16gib", llama2, 16 * _GIB, PLANNED, 256, 256),
         ),
         offline=(
-            PlannedCell("llama-3.1-8b-8gib", llama3, 8 * _GIB, OFFLINE, 256, 32, requests=256),
+            PlannedCell("llama-3.1-8b-8gib", llama3, 8 * _GIB, OFFLINE, 256, 32, 256, peer=True),
             PlannedCell("llama-2-7b-16gib", llama2, 16 * _GIB, OFFLINE, 512, 64, requests=256),
+            *(
+                # lengths of FlexGen's; the host has room for all weights and all KV
+                PlannedCell(
+                    f"{name}-{gib}gib",
+                    Shape(name),
+                    gib * _GIB,
+                    OFFLINE,
+                    512,
+                    32,
+                    requests,
+                    host_gib * _GIB,
+                    peer,
+                )
+                for name, gib, requests, host_gib, peer in (
+                    ("opt-6.7b", 8, 128, 56, True),
+                    ("opt-13b", 16, 64, 64, False),
+                    ("opt-30b", 16, 32, 96, False),
+                )
+            ),
         ),
         kernels=KernelSizes(
             shape=llama3,

@@ -69,7 +69,8 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for cell in ("planned-llama-3.1-8b", "online-llama-3.1-8b"):
         gains = [row for row in records[cell].rows if row.metric == "bound of the gain"]
         assert "auto over gpu-only" in {row.variant for row in gains}
-    assert variants["offline-llama-3.1-8b"] == {"auto", "kvpr"}
+    assert variants["offline-llama-3.1-8b"] == {"auto", "kvpr", "all"}
+    assert "each way at once" in {row.variant for row in records["links"].rows}
     cases = {row.case.partition(",")[0].partition(" ")[0] for row in records["kernels"].rows}
     assert cases == {"decode", "prefill", "linear", "dequantize", "experts"}
     errors = [row for row in records["host"].rows if row.metric.startswith("largest error")]
