@@ -6,7 +6,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tandem.engine.sizing.block_options import refuse_beside_blocks
 from tandem.engine.sizing.planned import require_model
 from tandem.plan.plan_file import PlanFile, read_plan
 from tandem.spec.config import EngineConfig
@@ -38,6 +37,8 @@ def engine_config(
         return config
     planned = read_plan(Path(config.plan))
     if planned.is_for_blocks:
+        from tandem.engine.sizing.block_options import refuse_beside_blocks  # no other start does
+
         refuse_beside_blocks(config, options.keys())
     for name in options:
         _refuse_contradiction(config, name, planned)
