@@ -67,7 +67,7 @@ def _run_cell(
     planned = plan_jobs(ask(cell), names)
     report(f"planned in {time.perf_counter() - begin:.1f} s")
     if planned.jobs[0].plan is None:
-        raise ConfigError(f"{cell}: nothing fits; give more --layers to share two slots", param="layers")
+        raise ConfigError(f"{cell}: nothing fits; raise --layers", param="layers")
     found: dict[OfflinePlan, Executed] = {}
     executed: dict[str, Executed] = {}
     for job in planned.jobs:
