@@ -4,9 +4,8 @@ from statistics import median
 
 from benchmarks.gpu.findings import Findings
 
-from tandem.bench.online.rows import WORTH_CAPTURING
 from tandem.bench.records import BenchRow
-from tandem.cost.apex.overlap import attainable_gain
+from tandem.cost.apex.overlap import WORTH_CAPTURING, attainable_gain
 
 LEAST_CAPTURED = 0.5
 """Of the gain that the bound allows: the target, where the bound is worth capturing."""

@@ -12,13 +12,12 @@ from tandem.bench.online.latency_rows import latency_lines, latency_rows
 from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
+from tandem.cost.apex.overlap import WORTH_CAPTURING
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
 from tandem.probes.interleave import PairedRatio, paired_ratio
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.hardware_file import load_hardware
 
-WORTH_CAPTURING = 1.15
-"""Ratio to the accelerator alone from which on the gain captured is told."""
 MOST_ERROR = 0.1
 """That the median of simulations may miss what is executed by."""
 

@@ -10,6 +10,9 @@ MIN_HOST_ROWS_PER_ACCELERATOR_ROW = (
     8.0  # section 4.2; below it, overheads of threads are not repaid
 )
 
+WORTH_CAPTURING = 1.15
+"""Ratio to the accelerator alone from which on the gain captured is told."""
+
 
 def attainable_gain(host_bytes_per_s: float, sweep_s: float, accelerator_kv_bytes: float) -> float:
     """The most that the host can add to the accelerator's decoded tokens: `x = B_c T / KV_gpu`.
