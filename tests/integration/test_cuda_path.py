@@ -9,6 +9,11 @@ from tests.support.fake_cuda import FakeCuda, install
 
 from tandem.kernels import native
 
+_WITHOUT_STREAMED_KV = (
+    offline_on_cuda.test_streamed_weights_match_emulator,
+    offline_on_cuda.test_layers_on_the_cpu_with_its_kv_match_emulator,
+)
+
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
@@ -45,6 +50,9 @@ def test_offline_plans_give_the_emulator_s_tokens(fake: FakeCuda, case: Callable
     """Weights and KV on every way, and the CPU's part of both."""
     case()
     assert fake.uploads > 0
-    if case is not offline_on_cuda.test_streamed_weights_match_emulator:  # locked for a GPU alone
-        assert fake.most_registered > 0  # what KV crosses the link by, and nothing stays so
+    # a pool of which nothing is streamed stays as it is; weights are locked for a GPU alone
+    assert (fake.most_registered > 0) == (case not in _WITHOUT_STREAMED_KV)
+    if case is offline_on_cuda.test_streamed_kv_matches_emulator:
+        blocks, block_bytes = 2 * 2 * 10, 6 * 2 * 16 * 2 * 32 * 4
+        assert fake.most_registered == blocks * block_bytes  # the pool, to the byte
     assert not fake.registered

@@ -236,6 +236,14 @@ class OfflinePlan:
             )
 
     @property
+    def streams_kv(self) -> bool:
+        """Whether KV on the host comes to the accelerator in passes, at first or after shares were
+        solved anew. Any block of the host's pool may then be such a sequence's, so that all of it
+        is pinned; prompts' KV, which crosses the link once, is not worth that.
+        """
+        return self.streamed_rows > 0 or self.terms is not None
+
+    @property
     def host_rows(self) -> int:
         """Of a batch, those with KV on the host."""
         return self.streamed_rows + self.cpu_rows

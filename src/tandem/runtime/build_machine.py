@@ -92,7 +92,7 @@ def build_machine(
         page,
         {Tier.DEVICE: sizes.device_blocks, Tier.HOST: sizes.host_blocks},
         {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
-        pin=pin,
+        pin=pin if sizes.blocks is None or sizes.blocks.streams_kv else None,
         spare=frozenset() if sizes.graphs is None else frozenset({Tier.DEVICE}),
     )
     arena = Arena(sizes.workspace_bytes)

@@ -16,4 +16,4 @@ def test_a_bound_on_time_per_token_that_most_rows_break_leaves_a_ceiling(step: i
         tpot_bound_s=0.2, device_bytes=22_926_258_176, host_bytes=65_498_251_264,
     )  # fmt: skip
     found = Ceilings(question, Footprint(question), POLICIES["auto"], steps=(step,)).ceiling()
-    assert 10 < found.tokens_per_s < 12
+    assert 9 < found.tokens_per_s < 12

@@ -175,7 +175,7 @@ def offline_plan(
     device = device.with_kv(more_there * footprint.page.bytes_per_block, pinned=False)
     host = host.with_kv(
         more_here * footprint.host_page(candidate).bytes_per_block,
-        pinned=candidate.streamed_rows > 0,
+        pinned=candidate.streamed_rows > 0 or adapts,
     )
     return OfflinePlan(
         weights=candidate.placement(question.model.num_layers),

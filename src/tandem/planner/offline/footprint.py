@@ -267,7 +267,7 @@ class BlockFootprint:
     def host(
         self, candidate: BlockCandidate, *, prompts_on_host: bool, adapts: bool = False
     ) -> TierSums:
-        """Of the host's memory; what the CPU attends to needs not be pinned.
+        """Of the host's memory; where no KV is streamed, none is pinned (`OfflinePlan.streams_kv`).
 
         Args:
             adapts: any sequence with its KV there may come to be streamed, or attended there.
@@ -292,7 +292,7 @@ class BlockFootprint:
         if candidate.lent:
             on_cpu = self._on_cpu[candidate.mlps]
             workspace += candidate.block_rows * on_cpu.held + candidate.rows * on_cpu.scratch
-        pinned += crossing + workspace + (stays if adapts else 0)
+        pinned += crossing + stays if streamed or adapts else 0
         return TierSums(weights, crossing + stays, 0, workspace, pinned)
 
     def most_resident(self, candidate: BlockCandidate) -> int:
