@@ -12,8 +12,8 @@ from tandem.planner.question import Question
 BETTER = 1 + 1e-6
 """Times the tokens per second of a plan, from which on another one is better."""
 AS_FAST = 0.98
-"""Of the most tokens per second, or the inverse of the shortest job: predictions are no finer, being
-1.8% off in the median of the plans that were executed in virtual time.
+"""Of the most tokens per second, or the inverse of the shortest job. Predictions are no finer: 1.8%
+off in the median of the plans that were executed in virtual time.
 """
 
 
