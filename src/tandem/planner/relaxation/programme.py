@@ -120,8 +120,8 @@ class Solver:
         """
         self.programmes += 1
         model = programme.model()
-        # presolving costs as much as solving; but without it, some contradictions are not certain,
-        # nor are some from a basis of what does not contradict itself
+        # presolving costs as much as solving, so most are solved without; but then no contradiction
+        # is certain: of rows that leave one point, rounding leaves none
         for presolve, basis in (("off", begin), ("on", None)):
             self._highs.setOptionValue("presolve", presolve)
             self._highs.passModel(model)
@@ -133,8 +133,8 @@ class Solver:
                 value = self._highs.getInfo().objective_function_value
                 columns = tuple(self._highs.getSolution().col_value)
                 return Optimum(value, columns, self._highs.getBasis())
-            if status == highspy.HighsModelStatus.kInfeasible:
-                return None
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return None
         raise RuntimeError(f"the linear programme ended as '{status.name}'")
 
 
