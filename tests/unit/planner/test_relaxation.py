@@ -9,7 +9,8 @@ from tests.unit.planner.questions import ask, short
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import answer
-from tandem.planner.candidate import Strategy
+from tandem.planner.candidate import Strategy, candidate_of
+from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
@@ -312,3 +313,17 @@ def test_stages_that_a_cohort_shares_with_others_take_their_time(
         prices.layer.of("resident", 1300).chain_s - prices.layer.of("resident", 1200).chain_s
     )
     assert (token_s > 0.9 * marginal_s / 100) == (through > 4)
+
+
+def test_a_row_beside_a_cohort_shares_its_stages_though_its_place_reads_prompts_at_times() -> None:
+    """Fewer than one row decodes in the mean; stages of none would leave all to the cohort."""
+    model = short(plannable_spec("qwen3-30b-a3b"), 6)
+    question = ask(model, "t4", "server-genoa", prompt="1", generate="1-1000", requests=7)
+    question = replace(question, max_num_batched_tokens=32, block_size=256)
+    search, way = Search(question), Way("rendezvous-ahead", ("resident",))
+    found = least_shares(Prices(question, search.footprint), way, Rows(Range(1, 1), Range(6, 6)))
+    assert found is not None
+    candidate = candidate_of(way.strategy, Elsewhere(), 1, 6)
+    most = search.predictor.bound(candidate).tokens_per_s
+    assert most * found.token_s > 0.9
+    assert most * found.token_s <= 1 + 1e-9

@@ -57,8 +57,11 @@ def fixed_costs(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> FixedC
 
 
 def sweep_tokens(prices: Prices, rows: Rows, kind: SweepKind) -> int:
-    """That pass through all layers, of the fewest rows; some of their places read prompts."""
-    return (math.floor(prices.decoding(rows)) if kind.decodes else 0) + kind.prompt_tokens
+    """That pass through all layers, of the fewest rows; some of their places read prompts. If there
+    are any rows, one is left: nothing else passes through.
+    """
+    tokens = (math.floor(prices.decoding(rows)) if kind.decodes else 0) + kind.prompt_tokens
+    return max(tokens, min(1, rows.through.least))
 
 
 def room_bytes(prices: Prices, way: Way, rows: Rows) -> tuple[float, float]:
