@@ -95,7 +95,7 @@ class Glances:
         weights, requests = self._weights_of(elsewhere), self._requests_of(candidate)
         alone_s = max(weights.moved_s, requests.alone_s)
         if candidate.has_cohorts and not candidate.device_rows:
-            decode_s = least_s = alone_s  # sweeps may go through one layer
+            decode_s, least_s = alone_s, weights.moved_s  # sweeps may go through one layer
         else:
             decode_s = least_s = self._decode_s(elsewhere, weights, requests)
         if lends:

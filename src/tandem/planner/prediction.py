@@ -53,7 +53,8 @@ class Predictor:
 
     def first_bound(self, candidate: Candidate) -> float:
         """Tokens per second over the job if prompts' sweeps took no attention but that of rows that
-        decode, or as much time as other sweeps: sooner found than any other bound.
+        decode, or as much time as other sweeps through all layers: sooner found than any other
+        bound.
         """
         if candidate not in self._first_bounds:
             self._first_bounds[candidate] = self._first_bound(candidate)
@@ -69,6 +70,9 @@ class Predictor:
         beside, least_s, load = candidate.in_every_sweep(), decode_s, self.loads.of(candidate)
         if here.lent:  # in sweeps with prompts nothing is
             least_s = bound_s(here.lending(0), load)
+        if candidate.has_cohorts and not (candidate.device_rows or candidate.halves):
+            # sweeps of a cohort alone wait for its attention, beside which others read prompts
+            least_s = self._sweeps.least(here).moved_s
         attention_s = self._sweeps.attention_s(load.main)
 
         def mixed_s(tokens: int) -> float:

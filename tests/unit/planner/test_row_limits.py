@@ -7,7 +7,7 @@ import pytest
 from tests.unit.planner.questions import ask, short, with_dense, with_disk
 
 from tandem.models.catalogue import plannable_spec
-from tandem.planner.candidate import Candidate
+from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.schedule import Schedules
 from tandem.planner.footprint import Footprint
@@ -134,6 +134,18 @@ def test_bounds_come_closer_from_above(question: Question):
         assert found.predictor.first_bound(candidate) >= bound * (1 - 1e-9), candidate
         # numbers of tokens are rounded in between
         assert found.predictor.rough_bound(candidate) >= bound * (1 - 0.01), candidate
+
+
+def test_sweeps_with_prompts_beside_a_cohort_alone_may_be_shorter_than_its_own():
+    """These wait for its attention, which others have beside them."""
+    question = ask(SMALL, "a100-40", "desktop-ddr4", prompt="300-900", generate="1", requests=400)
+    search = Search(replace(question, max_num_batched_tokens=64))
+    candidate, predictor = candidate_of("rendezvous", Elsewhere(), 0, 64), search.predictor
+    for each in (candidate, candidate._replace(reads_here=True)):
+        bound = predictor.bound(each).job_tokens_per_s
+        assert predictor.first_bound(each) >= bound * (1 - 1e-9)
+        glances = Glances(search.question, Enumerated(search.question).sweeps, predictor)
+        assert glances.of(each) >= predictor.first_bound(each)
 
 
 @pytest.mark.parametrize("bound", [1.02, 1.5, 4.0])
