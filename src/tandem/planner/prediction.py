@@ -100,8 +100,9 @@ class Predictor:
 
     def rough_bound(self, candidate: Candidate) -> float:
         """With as many prompts in each sweep as in the mean of those that read any, which takes no
-        longer than the mean of theirs, time being convex in tokens; with experts, of which few
-        tokens need few, with as few as any of those. Closer than the first, and dearer.
+        longer than the mean of theirs, time being convex in tokens; with as few as any of those
+        where it is not: few tokens need few experts, and weights in few bits are dequantized from
+        some number of tokens on. Closer than the first, and dearer.
         """
         if self._q.objective == "latency":
             return self.bound(candidate).tokens_per_s
@@ -112,8 +113,8 @@ class Predictor:
     def _rough_bound(self, candidate: Candidate) -> float:
         pace = self.pace.of(candidate)
         chunks, chunk, hosted = pace.chunks, pace.chunk, pace.on_host
-        experts = self._q.model.experts
-        few = min(tokens for _, tokens in chunks.weighted) if experts else chunks.mean
+        convex = self._q.model.experts is None and not self._q.precision.quantized
+        few = chunks.mean if convex else min(tokens for _, tokens in chunks.weighted)
         steady_s = mixed_s = self._mixed_s(candidate, few, hosted, self._sweeps.bound_s)
         if chunk != few:
             mixed_s = self._mixed_s(candidate, chunk, hosted, self._sweeps.bound_s)

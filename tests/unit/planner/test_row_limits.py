@@ -20,6 +20,7 @@ from tandem.planner.search.lending import Lending
 from tandem.planner.search.row_limits import RowLimits
 from tandem.planner.search.search import Search
 from tandem.planner.sweeps import Sweeps
+from tandem.spec.quantized_maps import uniform_formats
 
 AUTO = POLICIES["auto"]
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)
@@ -146,6 +147,17 @@ def test_sweeps_with_prompts_beside_a_cohort_alone_may_be_shorter_than_its_own()
         assert predictor.first_bound(each) >= bound * (1 - 1e-9)
         glances = Glances(search.question, Enumerated(search.question).sweeps, predictor)
         assert glances.of(each) >= predictor.first_bound(each)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_bounds_lie_above_where_weights_in_few_bits_are_dequantized(bits: int):
+    """From some number of tokens on, so that more of them in one sweep may be cheaper."""
+    question = ask(SMALL, "a100-40", prompt="300-900", generate="2", requests=3)
+    precision = replace(question.precision, quantized=uniform_formats(SMALL, bits, 64))
+    question = replace(question, precision=precision, max_num_batched_tokens=256)
+    candidate, predictor = candidate_of("gpu-only", Elsewhere(), 1, 0), Search(question).predictor
+    bound = predictor.bound(candidate).job_tokens_per_s
+    assert predictor.rough_bound(candidate) >= bound * (1 - 0.01)
 
 
 @pytest.mark.parametrize("bound", [1.02, 1.5, 4.0])
