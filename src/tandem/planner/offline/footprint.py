@@ -125,6 +125,13 @@ class BlockFootprint:
         host = self.host(candidate, prompts_on_host=away).total
         return device <= self._q.device_bytes and host <= self._q.host_bytes
 
+    def least_device(self, candidate: BlockCandidate) -> TierSums:
+        """Of the accelerator's memory, with prompts where it takes less: a step takes more of it
+        if they come from the host, which is more than few prompts take between layers.
+        """
+        both = (self.device(candidate, prompts_on_host=away) for away in (True, False))
+        return min(both, key=lambda sums: sums.total)
+
     def placed(self, candidate: BlockCandidate) -> BlockCandidate:
         """With as few layers on disk as the host's memory makes necessary; with none if even all
         streamed ones there would not be enough. Beside MLPs they are no fewer than there are slots,

@@ -91,7 +91,7 @@ class LayersAway:
         footprint, question = self._times.footprint, self._times.question
         for count in range(self._layers + 1):
             apart = [replace(kind, streamed=count, mlps=True) for kind in held]
-            device = min(footprint.device(each, prompts_on_host=True).total for each in apart)
+            device = min(footprint.least_device(each).total for each in apart)
             if device <= question.device_bytes:
                 host = min(footprint.host(each, prompts_on_host=False).total for each in apart)
                 return count if host <= question.host_bytes else None

@@ -38,8 +38,8 @@ def _on_device(
     streamed, read, kinds = columns
     footprint, layers = times.footprint, times.question.model.num_layers
     every, fixed = away.all_away(held[0]), 0.0
-    sums = [footprint.device(kind, prompts_on_host=True) for kind in held]
-    weights: float = footprint.device(every, prompts_on_host=True).weights - sums[0].weights
+    sums = [footprint.least_device(kind) for kind in held]
+    weights: float = footprint.least_device(every).weights - sums[0].weights
     if away.way.streams:
         count = stream_slots(layers)
         fixed = -weights * count / (layers - count)
