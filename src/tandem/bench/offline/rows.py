@@ -101,7 +101,8 @@ def _shares(ceiling: BlockCeiling) -> str:
         (ceiling.cpu, "attended on the CPU"),
     )
     homes = ", ".join(f"{share:.0%} {what}" for share, what in named if share > 0)
-    return f"{ceiling.rows} sequences, {ceiling.streamed:.0%} of the layers streamed; {homes}"
+    rows = f"{round(ceiling.rows, 1):g} sequences"
+    return f"{rows}, {ceiling.streamed:.0%} of the layers streamed; {homes}"
 
 
 def _lines(outcome: OfflineOutcome, job: PlannedJob) -> Iterator[str]:

@@ -8,7 +8,8 @@ the others come), and of sequences with their KV on the accelerator, streamed, s
 their prompt recomputed, or attended on the CPU (`relaxation/`).
 
 Numbers of sequences are bounded in steps, each as a whole: its end's tokens in its begin's time,
-since time grows with sequences. More of a resource never lowers the ceiling: it is the most over
+since time grows with sequences. They need not be whole: of five requests in two blocks, each has
+2.5 in the mean. More of a resource never lowers the ceiling: it is the most over
 all steps and all kinds of blocks, both of which are the same for every machine, and the value of
 each is at least as high on a larger one (`relaxation/shares.py`). Which of them are looked at
 depends on the machine, the result does not.
@@ -44,7 +45,7 @@ class BlockCeiling:
     """
 
     tokens_per_s: float
-    rows: int
+    rows: float
     streamed: float
     resident: float
     crossing: float
@@ -77,7 +78,7 @@ class BlockCeilings:
         self._q = question
         self._programmes = BlockProgrammes(times)
         self._occupancy = Occupancy(question.lengths)
-        self._lows = _steps(question.lengths.requests)
+        self._ends = _steps(question.lengths.requests)
 
     def ceiling(self) -> BlockCeiling | None:
         """Over all numbers of sequences; None if not even one fits.
@@ -93,7 +94,7 @@ class BlockCeilings:
             heapq.heappush(queue, (-most_per_s, next(ties), steps))
 
         for kind in self._programmes.kinds():
-            push(math.inf, _Steps(kind, 0, len(self._lows) - 1, None))
+            push(math.inf, _Steps(kind, 0, len(self._ends) - 1, None))
         while queue:
             minus_per_s, _, steps = heapq.heappop(queue)
             kind, begin, end, relaxed = steps
@@ -102,7 +103,7 @@ class BlockCeilings:
                 if relaxed is not None:
                     push(-minus_per_s, steps._replace(relaxed=relaxed))
             elif end - begin == 1:
-                return self._found(-minus_per_s, self._lows[end] - 1, relaxed)
+                return self._found(-minus_per_s, self._ends[end], relaxed)
             else:
                 middle = (begin + end) // 2
                 push(-minus_per_s, _Steps(kind, begin, middle, relaxed))
@@ -111,12 +112,12 @@ class BlockCeilings:
 
     def _relaxed(self, steps: _Steps) -> RelaxedBlock | None:
         """Of the fewest sequences; None if there is no room for them, nor for more."""
-        if self._lows[steps.end] <= steps.kind.batches:
+        if self._ends[steps.end] < steps.kind.batches:
             return None
-        rows = self._lows[steps.begin]
+        rows = self._ends[steps.begin]
         return self._programmes.least(steps.kind, rows, self._occupancy.places(rows))
 
-    def _found(self, tokens_per_s: float, rows: int, relaxed: RelaxedBlock) -> BlockCeiling:
+    def _found(self, tokens_per_s: float, rows: float, relaxed: RelaxedBlock) -> BlockCeiling:
         shares = relaxed.shares
         return BlockCeiling(
             tokens_per_s,
@@ -131,13 +132,12 @@ class BlockCeilings:
 
     def _rate(self, steps: _Steps, relaxed: RelaxedBlock) -> float:
         """Of the most sequences in the time of the fewest."""
-        rows = self._lows[steps.end] - 1
-        return rows * self._q.lengths.generated_tokens / relaxed.shares.block_s
+        return self._ends[steps.end] * self._q.lengths.generated_tokens / relaxed.shares.block_s
 
 
-def _steps(most: int) -> list[int]:
-    """Numbers of sequences with which steps begin, and one more than there are."""
-    found = [1]
-    while found[-1] <= most:
-        found.append(max(found[-1] + 1, int(found[-1] * _CLOSE)))
-    return [*found[:-1], most + 1]
+def _steps(most: int) -> list[float]:
+    """Numbers of sequences between which steps are."""
+    found = [1.0]
+    while found[-1] < most:
+        found.append(min(float(most), found[-1] * _CLOSE))
+    return found if len(found) > 1 else found * 2

@@ -41,7 +41,7 @@ class Occupancy:
         passes = min(least_passes(self._generated, places), by_means)
         return min(places, self._requests * self._mean / passes)
 
-    def places(self, rows: int) -> int:
+    def places(self, rows: float) -> int:
         """The fewest of which so many are taken in the mean, as far as these bounds say."""
         most = range(1, self._requests + 1)
         found = bisect_left(most, True, key=lambda places: self.most_rows(places) >= rows - 1e-9)

@@ -61,14 +61,14 @@ class BlockProgrammes:
             for way in self._ways(bits, reads=reads):
                 yield BlockKind(batches, bits, host_kv, way)
 
-    def least(self, kind: BlockKind, rows: int, places: int) -> RelaxedBlock | None:
-        """The least time of a block of a kind with so many sequences in a pass.
+    def least(self, kind: BlockKind, rows: float, places: int) -> RelaxedBlock | None:
+        """The least time of a block of a kind with so many sequences in a pass, in the mean.
 
         Args:
             places: that memory must have.
         """
         batches = kind.batches
-        each = max(1, rows // batches)
+        each = max(1, int(rows / batches))
         block = BlockCandidate(batches, 0, each, 0, 0, 0, kind.quantized, kind.host_kv)
         room = replace(block, resident_rows=max(1, places // batches))
         bound = MeanRows(self._times.bound, max(0.0, rows / batches - each))
