@@ -121,9 +121,15 @@ class Solver:
         self.programmes += 1
         model = programme.model()
         # presolving costs as much as solving, so most are solved without; but then no contradiction
-        # is certain: of rows that leave one point, rounding leaves none
-        for presolve, basis in (("off", begin), ("on", None)):
+        # is certain: of rows that leave one point, rounding leaves none. A few the dual simplex
+        # never tells, and the primal one does
+        for presolve, basis, strategy in (
+            ("off", begin, _DUAL),
+            ("on", None, _DUAL),
+            ("on", None, _PRIMAL),
+        ):
             self._highs.setOptionValue("presolve", presolve)
+            self._highs.setOptionValue("simplex_strategy", strategy)
             self._highs.passModel(model)
             if basis is not None:
                 self._highs.setBasis(basis)
@@ -133,11 +139,13 @@ class Solver:
                 value = self._highs.getInfo().objective_function_value
                 columns = tuple(self._highs.getSolution().col_value)
                 return Optimum(value, columns, self._highs.getBasis())
-        if status == highspy.HighsModelStatus.kInfeasible:
-            return None
+            if status == highspy.HighsModelStatus.kInfeasible and presolve == "on":
+                return None
         raise RuntimeError(f"the linear programme ended as '{status.name}'")
 
 
+_DUAL, _PRIMAL = 1, 4
+"""HiGHS's numbers of simplex methods."""
 _OPTIONS = {
     "output_flag": False,
     "threads": 1,
