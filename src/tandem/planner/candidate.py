@@ -19,6 +19,8 @@ STRATEGIES: tuple[Strategy, ...] = (
 COHORT_STRATEGIES: tuple[Strategy, ...] = (
     "rendezvous", "rendezvous-ahead", "symmetric", "asymmetric",
 )  # fmt: skip
+LEAST_COHORT_LAYERS = 6
+"""Of a model whose cohorts are predicted: they are, in mid-sweep."""
 _COHORTS = frozenset(COHORT_STRATEGIES)  # looked at for each of thousands
 _LAYERS_TO_A_PASS = (1, 2, 4)
 """Fewer passes hardly differ from none."""

@@ -251,3 +251,15 @@ def test_what_surely_comes_late_is_looked_at_once(monkeypatch: pytest.MonkeyPatc
     best = tight(4.5, requests=40, tpot_bound_s=0.05).best(AUTO)
     assert best is not None
     assert looked
+
+
+@pytest.mark.parametrize(("layers", "prompt", "generate"), [(2, "1", "1000"), (3, "100", "500")])
+def test_models_of_few_layers_have_no_cohorts_from_the_programme_either(
+    layers: int, prompt: str, generate: str
+):
+    """There, sweeps in which cohorts follow each other again and again have no beginning."""
+    model = short(plannable_spec("llama-2-7b"), layers)
+    question = ask(model, "a10g", device_bytes=2 * 10**9, prompt=prompt, generate=generate)
+    best = Search(question).best(AUTO)
+    assert best is not None
+    assert not best.candidate.has_cohorts

@@ -10,6 +10,7 @@ from tandem.plan.disk_slots import SLOTS
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import (
     COHORT_STRATEGIES,
+    LEAST_COHORT_LAYERS,
     Candidate,
     Strategy,
     candidate_of,
@@ -24,7 +25,6 @@ from tandem.planner.search.row_limits import ANY, Limits, RowLimits
 
 _GRID_RATIO = 1.2
 _EXPERT_STEPS = 32  # of a mixture; small moves follow
-_LEAST_LAYERS = 6  # of a model whose cohorts are simulated in mid-sweep
 
 
 def row_grid(limit: int) -> list[int]:
@@ -215,7 +215,7 @@ class Candidates:
             return
         limit = self._most_hosted(elsewhere)
         if strategy in COHORT_STRATEGIES:
-            short = self._q.model.num_layers < _LEAST_LAYERS
+            short = self._q.model.num_layers < LEAST_COHORT_LAYERS
             beside = elsewhere.on_cpu or elsewhere.on_disk or elsewhere.experts
             if self._q.objective == "latency" or short or beside:
                 return
