@@ -103,10 +103,14 @@ class Batch:
         """The engine that this job needs; the caller closes it.
 
         Raises:
-            TandemError: it cannot be loaded.
+            TandemError: it cannot be loaded; a job that begins has left no files then.
         """
         open_client = open_in_child if self._settings.isolate_engine else open_in_process
-        return open_service(self._config, open_client, progress, self._settings.chat_template)
+        try:
+            return open_service(self._config, open_client, progress, self._settings.chat_template)
+        except BaseException:
+            self._record.discard()
+            raise
 
     def run(
         self,

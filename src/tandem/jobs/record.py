@@ -25,9 +25,18 @@ class JobRecord:
 
     Args:
         clock: seconds, for the time that the job runs.
+        is_new: the job begins.
     """
 
-    def __init__(self, output: OutputFile, journal: Journal, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        output: OutputFile,
+        journal: Journal,
+        clock: Callable[[], float],
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self._is_new = is_new
         self._output = output
         self._journal = journal
         self._clock = clock
@@ -118,6 +127,12 @@ class JobRecord:
         if is_complete:
             self._journal.shrink()
 
+    def discard(self) -> None:
+        """Leave no files behind if this run made them and there is no result; to be closed then."""
+        if self._is_new and not self._output.size_bytes:
+            Journal.remove(journal_path(self._output.path))
+            self._output.path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Give up the output; what was not committed is read back next time."""
         self._journal.close()
@@ -168,10 +183,11 @@ def open_record(
         StorageError: the journal cannot be written.
     """
     output = OutputFile(path)
+    is_new = restart or not journal_path(path).exists()
     try:
         journal = _open_journal(output, identity, new_job_id, restart)
         try:
-            return JobRecord(output, journal, clock)
+            return JobRecord(output, journal, clock, is_new=is_new)
         except BaseException:
             journal.close()
             raise

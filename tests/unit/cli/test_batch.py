@@ -18,6 +18,7 @@ from tandem.jobs.counts import Counts
 from tandem.jobs.pace import Status
 from tandem.jobs.runner import JobRunner
 from tandem.runtime.measures import OverlapTotals
+from tandem.spec.errors import ConfigError
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 Batch = Callable[..., Ran]
@@ -178,6 +179,21 @@ def test_another_job_is_refused(
     assert (ran.status, ran.err.count("\n")) == (2, 1)
     assert f"another {name};" in ran.err
     assert batch(*change, "--restart").status == 0
+
+
+def test_an_engine_that_cannot_be_loaded_leaves_no_files_of_a_job_that_begins(
+    batch: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ConfigError("no engine; make one")
+
+    write(tmp_path, request_line("a"))
+    with monkeypatch.context() as broken:
+        broken.setattr("tandem.jobs.batch.open_service", fail)
+        ran = batch()
+    assert (ran.status, [path.name for path in tmp_path.iterdir()]) == (2, ["in.jsonl"])
+    assert "no engine; make one" in ran.err
+    assert batch().status == 0  # nothing is in its way
 
 
 def test_other_memory_is_no_other_job(batch: Batch, tmp_path: Path) -> None:
