@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
@@ -99,9 +99,7 @@ class OnlinePlan:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
         if not 0 <= self.max_join_wait_s < math.inf:
             raise ConfigError(f"max_join_wait_s {self.max_join_wait_s} is no duration")
-        for name, known in (("strategy", STRATEGIES), ("kv_placement", get_args(KVPlacement))):
-            if (value := getattr(self, name)) not in known:
-                raise ConfigError(f"{name} {forms.shown(value)} is none of {', '.join(known)}")
+        _check_known("kv_placement", self.kv_placement, get_args(KVPlacement))
         if self.strategy in COHORT_STRATEGIES and not (self.max_cohorts and self.max_cohort_rows):
             raise ConfigError(
                 f"strategy {self.strategy} starts cohorts: max_cohorts and max_cohort_rows must be "
@@ -156,11 +154,19 @@ class OnlinePlan:
                 CpuRule(rule["max_tokens"], tuple(rule["layers"]))
                 for rule in values.pop("cpu_rules", ())
             )
+            # a program may bring a strategy of its own, a file none
+            if "strategy" in values:
+                _check_known("strategy", values["strategy"], STRATEGIES)
             return made_of(OnlinePlan, values, "plan", weights=weights, cpu_rules=rules)
         except KeyError as error:
             raise ConfigError(f"not a valid plan ({error.args[0]} is missing)") from None
         except (TypeError, AttributeError, ConfigError) as error:
             raise ConfigError(f"not a valid plan ({error})") from None
+
+
+def _check_known(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name} {forms.shown(value)} is none of {', '.join(known)}")
 
 
 def _placement_of(entry: Mapping[str, Any]) -> WeightPlacement:

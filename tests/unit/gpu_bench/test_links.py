@@ -21,6 +21,6 @@ def test_the_link_is_measured_without_any_maths(
         monkeypatch.setattr(TorchAccelerator, name, maths)
     found = Findings("gpu links", "a command", {"git_commit": "1"}, tmp_path / "links.json")
     rates = links_part._link(HostDevice(), tiny(), found)
-    assert set(rates) == {"to the device", "from the device"}
+    assert set(rates) == {"to the device", "from the device", "each way at once"}
     assert {row.case for row in found.rows} == {"link", "launch"}
     assert all(row.value > 0 for row in found.rows)
