@@ -6,6 +6,7 @@ one file is either packaged because it exists only as such (a scaled one) or the
 
 import difflib
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,14 @@ from tandem.spec.hardware_reader import HardwareReader, Table
 
 _ASSETS = Path(__file__).resolve().parents[1] / "assets"
 ACCELERATORS, HOSTS, PAIRS = _ASSETS / "accelerators", _ASSETS / "hosts", _ASSETS / "pairs"
+
+# What a file may turn out to describe, and what to do then.
+_NO_PAIRS = {"a host": "name an accelerator, and this file as its host"}
+_NO_ACCELERATORS = {**_NO_PAIRS, "an accelerator with its host": "name it alone, without a host"}
+_NO_HOSTS = {
+    "an accelerator": "name it as the accelerator",
+    "an accelerator with its host": "name it as the accelerator, without a host",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,7 @@ def load_hardware(name: str) -> HardwareSpec:
         )
     if isinstance(table.get("host"), str):
         return pair_hardware(name)
+    _refuse_kinds(table, path, _NO_PAIRS, "accelerator")
     return parse_hardware(table, str(path))
 
 
@@ -108,6 +118,7 @@ def load_accelerator(name: str) -> AcceleratorDescription:
     table = _read(path, "accelerator")
     if table is None:
         raise _unknown("accelerator", name, known_accelerators())
+    _refuse_kinds(table, path, _NO_ACCELERATORS, "accelerator")
     reader = HardwareReader(str(path))
     reader.check_names(table, "", ("name", "host", "accelerator", "link"), ("driver_names",))
     return AcceleratorDescription(
@@ -140,6 +151,7 @@ def load_host(name: str) -> HostDescription:
     table = _read(path, "host")
     if table is None:
         raise _unknown("host", name, known_hosts())
+    _refuse_kinds(table, path, _NO_HOSTS, "host")
     reader = HardwareReader(str(path), "host")
     reader.check_names(table, "", ("name", "slot_bytes_per_s", "host"))
     return HostDescription(
@@ -199,6 +211,18 @@ def _read(path: Path, param: str) -> Table | None:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # not TOML, or numbers of thousands of digits
         raise ConfigError(f"{path} is not TOML ({error}); mend it", param=param) from None
+
+
+def _refuse_kinds(table: Table, path: Path, remedies: Mapping[str, str], param: str) -> None:
+    """Say what a file describes if that is not what it was named for."""
+    kind = ""
+    if "slot_bytes_per_s" in table and "accelerator" not in table:
+        kind = "a host"
+    elif "accelerator" in table and "slot_bytes_per_s" not in table:
+        paired = isinstance(table.get("host"), dict)
+        kind = "an accelerator with its host" if paired else "an accelerator"
+    if kind in remedies:
+        raise ConfigError(f"{path} describes {kind}: {remedies[kind]}", param=param)
 
 
 def _unknown(kind: str, name: str, known: tuple[str, ...]) -> ConfigError:

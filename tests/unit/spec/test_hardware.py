@@ -119,6 +119,27 @@ def test_a_copy_of_a_packaged_accelerator_is_read(tmp_path: Path) -> None:
     assert load_hardware(str(copy)) == load_hardware("rtx4090")
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "host", "message"),
+    [
+        ("t4", PAIRS / "small.toml", "an accelerator with its host: .*, without a host"),
+        ("t4", ACCELERATORS / "t4.toml", "an accelerator: name it as the accelerator"),
+        (HOSTS / "workstation.toml", "workstation", "a host: name an accelerator"),
+        (PAIRS / "small.toml", "workstation", "with its host: name it alone, without a host"),
+    ],
+)
+def test_a_file_named_for_another_part_says_what_it_describes(
+    accelerator: Path | str, host: Path | str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pair_hardware(str(accelerator), str(host))
+
+
+def test_a_host_alone_is_no_pair() -> None:
+    with pytest.raises(ConfigError, match=r"describes a host: name an accelerator"):
+        load_hardware(str(HOSTS / "workstation.toml"))
+
+
 def test_names_may_be_in_any_case() -> None:
     assert load_accelerator("A10G") == load_accelerator("a10g")
     assert load_host("G5.4XLarge") == load_host("g5.4xlarge")
