@@ -17,7 +17,7 @@ from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
 from tandem.planner.offline.ceiling import BlockCeilings
-from tandem.planner.offline.occupancy import Occupancy, least_passes
+from tandem.planner.offline.occupancy import Occupancy
 from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.question import Lengths, Question
@@ -136,6 +136,12 @@ def test_no_candidate_exceeds_the_ceiling(question: Question, data: st.DataObjec
             assert search.bound_tokens_per_s(candidate) <= ceiling.tokens_per_s * (1 + 1e-6)
 
 
+def _occupancy(generated: list[int]) -> Occupancy:
+    """Of requests with so many tokens each."""
+    shapes = tuple(RequestShape(8, count) for count in generated)
+    return Occupancy(Lengths.of(Workload("any", shapes)))
+
+
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(1, 3), st.data())
 def test_no_order_takes_fewer_passes_than_the_bound(
     generated: list[int], places: int, data: st.DataObject
@@ -147,24 +153,22 @@ def test_no_order_takes_fewer_passes_than_the_bound(
         )
         for choice in product(range(places), repeat=len(generated))
     )
-    generated.sort(reverse=True)
-    bound = least_passes(generated, places)
+    bound = _occupancy(generated).least_passes(places)
     assert max(generated) <= bound <= best
-    more = sorted([*generated, data.draw(st.integers(1, 30))], reverse=True)
-    assert bound <= least_passes(more, places)
+    more = [*generated, data.draw(st.integers(1, 30))]
+    assert bound <= _occupancy(more).least_passes(places)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 40))
 def test_as_many_places_as_a_mean_number_of_sequences_needs(
     generated: list[int], rows: int
 ) -> None:
-    shapes = tuple(RequestShape(8, count) for count in generated)
-    occupancy = Occupancy(Lengths.of(Workload("any", shapes)))
-    most = [occupancy.most_rows(places) for places in range(1, len(shapes) + 1)]
+    occupancy = _occupancy(generated)
+    most = [occupancy.most_rows(places) for places in range(1, len(generated) + 1)]
     assert most == sorted(most)
     assert all(0 < rows <= places + 1 for places, rows in enumerate(most))
     places = occupancy.places(rows)
-    assert places >= min(rows, len(shapes))
+    assert places >= min(rows, len(generated))
     assert places == 1 or most[places - 2] < rows  # none fewer will do
 
 

@@ -2,23 +2,9 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from itertools import accumulate
 
 from tandem.planner.question import Lengths
-
-
-def least_passes(generated: Sequence[float], places: int) -> float:
-    """Passes before all sequences have their tokens, a token of each place in a pass, and each
-    sequence in one place: of the `n * places + 1` longest, some place has n + 1, which take no less
-    than the n + 1 shortest of them.
-
-    Args:
-        generated: tokens of each sequence, the longest first.
-    """
-    return max(
-        sum(generated[n * places - n : n * places + 1])
-        for n in range(math.ceil(len(generated) / places))
-    )
 
 
 class Occupancy:
@@ -31,14 +17,27 @@ class Occupancy:
     def __init__(self, lengths: Lengths) -> None:
         self._requests, self._mean = lengths.requests, lengths.generated_tokens
         known = [float(shape.generated_tokens) for shape in lengths.shapes]
-        self._generated = sorted(known or [self._mean] * self._requests, reverse=True)
+        generated = sorted(known or [self._mean] * self._requests, reverse=True)
+        self._longest_tokens = tuple(accumulate(generated, initial=0.0))
+
+    def least_passes(self, places: int) -> float:
+        """Passes before all sequences have their tokens, a token of each place in a pass, and each
+        sequence in one place: of the `n * places + 1` longest, some place has n + 1, which take no
+        less than the n + 1 shortest of them.
+        """
+        sums = self._longest_tokens
+        rounds = range(math.ceil(self._requests / places))
+        return max(sums[n * places + 1] - sums[n * places - n] for n in rounds)
+
+    def tail_passes(self, places: int) -> float:
+        """Passes beyond those that sequences of mean length need, in as many rounds."""
+        return max(0.0, self.least_passes(places) - self._passes_by_means(places))
 
     def most_rows(self, places: int) -> float:
         """Sequences in a pass, in the mean, at most. Predictions by mean lengths, in as many
         rounds, are not ruled out.
         """
-        by_means = math.ceil(self._requests / places) * self._mean
-        passes = min(least_passes(self._generated, places), by_means)
+        passes = min(self.least_passes(places), self._passes_by_means(places))
         return min(places, self._requests * self._mean / passes)
 
     def places(self, rows: float) -> int:
@@ -46,3 +45,6 @@ class Occupancy:
         most = range(1, self._requests + 1)
         found = bisect_left(most, True, key=lambda places: self.most_rows(places) >= rows - 1e-9)
         return min(found + 1, self._requests)
+
+    def _passes_by_means(self, places: int) -> float:
+        return math.ceil(self._requests / places) * self._mean

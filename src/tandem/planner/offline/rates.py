@@ -19,6 +19,7 @@ class BlockRates:
         block_s: of one block, prompts included. prefill_s: until its first tokens.
         pass_s: per token of all its sequences, at mean context.
         blocks: of the job, the last of which may be smaller; it is taken to last as long.
+        tail_s: of passes beside the blocks', for sequences that are longer than the mean.
     """
 
     tokens_per_s: float
@@ -26,11 +27,12 @@ class BlockRates:
     prefill_s: float
     pass_s: float
     blocks: int
+    tail_s: float = 0.0
 
     @property
     def job_s(self) -> float:
         """All requests."""
-        return self.blocks * self.block_s
+        return self.blocks * self.block_s + self.tail_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +73,25 @@ class BlockPrediction:
 
 
 def block_rates(
-    lengths: Lengths, candidate: BlockCandidate, prefill_s: float, pass_s: float
+    lengths: Lengths,
+    candidate: BlockCandidate,
+    prefill_s: float,
+    pass_s: float,
+    tail_s: float = 0.0,
 ) -> BlockRates:
     """The prompts' pass gives the first token of each sequence."""
     blocks = math.ceil(lengths.requests / candidate.block_rows)
     block_s = prefill_s + max(0.0, lengths.generated_tokens - 1) * pass_s
-    return BlockRates(
-        job_tokens_per_s(lengths, candidate, block_s), block_s, prefill_s, pass_s, blocks
-    )
+    rate = job_tokens_per_s(lengths, candidate, block_s, tail_s)
+    return BlockRates(rate, block_s, prefill_s, pass_s, blocks, tail_s)
 
 
-def job_tokens_per_s(lengths: Lengths, candidate: BlockCandidate, block_s: float) -> float:
+def job_tokens_per_s(
+    lengths: Lengths, candidate: BlockCandidate, block_s: float, tail_s: float = 0.0
+) -> float:
     """Of the whole job, if each of its blocks takes so long."""
     blocks = math.ceil(lengths.requests / candidate.block_rows)
-    return lengths.requests * lengths.generated_tokens / (blocks * block_s)
+    return lengths.requests * lengths.generated_tokens / (blocks * block_s + tail_s)
 
 
 def phases(question: Question, time: BlockTime, rates: BlockRates) -> tuple[Phase, Phase]:

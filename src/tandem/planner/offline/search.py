@@ -2,13 +2,14 @@
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 
 from tandem.planner.offline.block_promise import BlockPromises
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BlockCandidates
 from tandem.planner.offline.moves import BlockMoves
+from tandem.planner.offline.occupancy import Occupancy
 from tandem.planner.offline.policies import OFFLINE_POLICIES, OfflinePolicy
 from tandem.planner.offline.rates import BlockPrediction, block_rates, job_tokens_per_s, phases
 from tandem.planner.offline.times import BlockTimes
@@ -67,6 +68,7 @@ class OfflineSearch:
             question, self.times.precisions, self.footprint, self.times.bound
         )
         self.promises = BlockPromises(question, self.candidates, self.times.bound)
+        self._occupancy = Occupancy(question.lengths)
         self._moves = BlockMoves(question, self.candidates, question.block_size)
         self._options: dict[BlockCandidate, BlockOption] = {}
         self._found: dict[str, BlockOption | None] = {}
@@ -152,10 +154,25 @@ class OfflineSearch:
     def _predict(self, candidate: BlockCandidate) -> BlockPrediction:
         time = self.times.time(candidate)
         rates = block_rates(
-            self.question.lengths, candidate, time.prefill.period_s, time.decode.period_s
+            self.question.lengths,
+            candidate,
+            time.prefill.period_s,
+            time.decode.period_s,
+            self._tail_s(candidate),
         )
         prompts, tokens = phases(self.question, time, rates)
         return BlockPrediction(rates, time, self.bound_tokens_per_s(candidate), prompts, tokens)
+
+    def _tail_s(self, candidate: BlockCandidate) -> float:
+        """Of passes for sequences longer than the mean. What sequences take is counted with the
+        means already, so that only what a pass takes for one of them is left.
+        """
+        passes = self._occupancy.tail_passes(candidate.block_rows)
+        if not passes:
+            return 0.0
+        alone = replace(candidate, batches=1, resident_rows=1, streamed_rows=0, cpu_rows=0)
+        alone = replace(alone, recomputed_tokens=0)
+        return passes * self.times.bound.decode_s(alone)
 
     def _searched(self, policy: OfflinePolicy) -> BlockOption | None:
         if policy.name not in self._found:
