@@ -16,7 +16,7 @@ from tandem.planner.cycle import Cycle
 from tandem.planner.fluid.virtual_time import SweepTime
 from tandem.planner.offline.answer import OfflineAnswer
 from tandem.planner.offline.own_split import OwnSplit
-from tandem.planner.offline.rates import Phase
+from tandem.planner.offline.rates import BlockRates, Phase
 from tandem.planner.offline.search import BlockOption
 from tandem.spec.errors import ConfigError
 from tandem.spec.parameters import num_parameters
@@ -25,6 +25,7 @@ from tandem.spec.workload import Workload
 
 FORMAT = 1
 _WIDTH = 40
+_NOTABLE = 0.01
 _NOT_WEIGHED = "attention's maps alone, or parts of an MLP, on the CPU"
 
 
@@ -154,8 +155,15 @@ def _rates(found: OfflineAnswer) -> Iterator[str]:
     )
     blocks = "1 block" if rates.blocks == 1 else f"{rates.blocks} blocks"
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
-        f"{format_duration(rates.job_s)} in {blocks}"
+        f"{format_duration(rates.job_s)} in {blocks}{_tail(rates)}"
     )
+
+
+def _tail(rates: BlockRates) -> str:
+    """What is notable of it."""
+    if rates.tail_s < _NOTABLE * rates.job_s:
+        return ""
+    return f", {format_duration(rates.tail_s)} of it for requests longer than the mean"
 
 
 def _limits(option: BlockOption) -> Iterator[str]:

@@ -27,6 +27,7 @@ from tandem.spec.operations import Stage
 from tandem.spec.precision import Precision
 from tandem.spec.quantized_maps import uniform_formats
 from tandem.spec.units import GIB
+from tandem.spec.workload import RequestShape
 
 OPT = short(plannable_spec("opt-6.7b"), 8)
 LAYER_BYTES = 12 * 4096**2 * 2
@@ -229,6 +230,23 @@ def test_blocks_divide_the_job_evenly() -> None:
     assert rates.job_s == pytest.approx(2 * rates.block_s)
     assert rates.tokens_per_s == pytest.approx(64 * 65 / rates.job_s)
     assert rates.block_s == pytest.approx(rates.prefill_s + 64 * rates.pass_s)
+
+
+def test_a_long_request_s_last_passes_bring_the_weights_for_it_alone() -> None:
+    """All in one block: it takes as many passes as the longest request, not as the mean one."""
+    alike = offloaded()
+    shapes = (*(RequestShape(512, 61) for _ in range(48)), *(RequestShape(512, 77),) * 16)
+    unlike = replace(alike, lengths=replace(alike.lengths, shapes=shapes))
+    candidate = BlockCandidate(4, 8, 16, 0, 0)
+    rates = {
+        len(question.lengths.shapes): OfflineSearch(question).option(candidate).prediction.rates
+        for question in (replace(alike, lengths=replace(alike.lengths, shapes=())), unlike)
+    }
+    assert rates[0].tail_s == 0
+    weights_s = 8 * LAYER_BYTES / 24e9
+    assert rates[64].tail_s == pytest.approx((77 - 65) * weights_s, rel=0.02)
+    assert rates[64].job_s == pytest.approx(rates[0].job_s + rates[64].tail_s)
+    assert rates[64].tokens_per_s == pytest.approx(64 * 65 / rates[64].job_s)
 
 
 def test_prompts_activations_go_to_the_host_where_the_accelerator_has_no_room() -> None:
