@@ -94,8 +94,8 @@ def _ceiling(answer: Answer, found: Ceiling) -> dict[str, Any]:
             "passes": best.way.passes,
             "layers": dict(best.shares.layers),
             "hosted": best.shares.hosted,
-            "rows": asdict(best.rows.through),
-            "cohort_rows": asdict(best.rows.cohort),
+            "rows": best.rows.through._asdict(),
+            "cohort_rows": best.rows.cohort._asdict(),
             "max_num_batched_tokens": answer.question.step_of(best.rows.step_tokens),
         },
     }

@@ -32,6 +32,6 @@ def test_rows_that_leave_one_point_do_not_contradict_each_other():
     question = ask(device_bytes=8 * 10**9, prompt="1500", objective="latency", requests=1)
     prices = Prices(question, Footprint(question))
     way = Way("ride-along", ("resident", "streamed-mlp"), all_on_host=True)
-    there, here = (replace(way, reads_here=here) for here in (False, True))
+    there, here = (way._replace(reads_here=here) for here in (False, True))
     found = [least_shares(prices, each, Rows(Range(1, 1))) for each in (there, here)]
     assert all(found)

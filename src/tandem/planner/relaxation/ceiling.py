@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -98,6 +98,7 @@ class Ceilings:
         self._prices = Prices(question, footprint)
         self._queue: list[tuple[float, int, Bounded | _Unsolved]] = []
         self._pushed = 0
+        self._kinds: dict[tuple[int, Rows], list[WeightedKinds]] = {}
         self.programmes = 0
         allowed = homes_of(policy, question, footprint) if homes is None else homes
         alone, layers = question.objective == "latency", question.model.num_layers
@@ -143,9 +144,9 @@ class Ceilings:
         if most <= least * _LEAF_RATIO:
             return
         if served(way, through.most, cohort.least) - least >= (most - least) / 2:
-            yield from (replace(rows, through=half) for half in through.halves())
+            yield from (rows._replace(through=half) for half in through.halves())
         else:
-            yield from (replace(rows, cohort=half) for half in cohort.halves())
+            yield from (rows._replace(cohort=half) for half in cohort.halves())
 
     def _slower(self, way: Way, half: Rows, whole: Rows) -> float:
         """How many times the time per token is at least, found without a programme: 1 if not known.
@@ -161,8 +162,13 @@ class Ceilings:
         return least_ratio(self._weighted(way, half), self._weighted(way, whole))
 
     def _weighted(self, way: Way, rows: Rows) -> list[WeightedKinds]:
-        served = self._prices.span(way, rows).most_served
-        return [weighted_kinds(kinds, served) for kinds in self._prices.kinds(way, rows)]
+        key = self._prices.sweeps_per_token(way), rows
+        found = self._kinds.get(key)
+        if found is None:
+            served = self._prices.span(way, rows).most_served
+            found = [weighted_kinds(kinds, served) for kinds in self._prices.kinds(way, rows)]
+            self._kinds[key] = found
+        return found
 
     def _solve(self, unsolved: "_Unsolved", at_most: float) -> None:
         way, rows = unsolved.way, unsolved.rows

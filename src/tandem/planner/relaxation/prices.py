@@ -20,7 +20,7 @@ from tandem.planner.places import places_of
 from tandem.planner.prompt_pace import finished_per_sweep
 from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
-from tandem.planner.relaxation.ended import Served, decoding_per_sweep, ended_per_sweep
+from tandem.planner.relaxation.ended import Between, Served, decoding_per_sweep, ended_per_sweep
 from tandem.planner.relaxation.layer_prices import LayerPrices
 from tandem.planner.relaxation.programme import Solver
 from tandem.planner.relaxation.rows import Rows
@@ -51,7 +51,10 @@ class Prices:
         self._ends_s: dict[tuple[int, int], float] = {}
         self._sweeps_per_token: dict[Way, int] = {}
         self._fixed_bytes: dict[tuple[Way, int, int, int], int] = {}
-        self._kinds: dict[tuple[Way, Rows], list[list[SweepKind]]] = {}
+        # of ways that take as many sweeps for a token
+        self._kinds: dict[tuple[int, Rows], list[list[SweepKind]]] = {}
+        self._spans: dict[tuple[int, Rows], Span] = {}
+        self._decoding: dict[Rows, Between] = {}
         self._device = accelerator_rates(question.hardware, question.precision.activations)
 
     def shares(self, way: Way) -> WayShares:
@@ -204,17 +207,30 @@ class Prices:
 
     def decoding(self, rows: Rows) -> float:
         """Of the rows that take part in all layers, those of which a sweep decodes a token."""
-        return decoding_per_sweep(self.question, rows).least
+        return self._decode(rows).least
+
+    def _decode(self, rows: Rows) -> Between:
+        found = self._decoding.get(rows)
+        if found is None:
+            found = self._decoding[rows] = decoding_per_sweep(self.question, rows)
+        return found
 
     def span(self, way: Way, rows: Rows) -> Span:
         """Tokens of a sweep, of a range of rows; some places read prompts."""
+        key = self.sweeps_per_token(way), rows
+        found = self._spans.get(key)
+        if found is None:
+            found = self._spans[key] = self._find_span(way, rows)
+        return found
+
+    def _find_span(self, way: Way, rows: Rows) -> Span:
         through, cohort = rows.through, rows.cohort
         served = Served(
             self.served(way, through.least, cohort.least),
             self.served(way, through.most, cohort.most),
             self.served(way, through.most, cohort.least),
         )
-        decoding = decoding_per_sweep(self.question, rows)
+        decoding = self._decode(rows)
         ended = ended_per_sweep(self.question, rows, served)
         sweeps = self.question.lengths.decode_sweeps
         return Span(
@@ -226,10 +242,11 @@ class Prices:
 
     def kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:
         """Of sweeps; all rows in the ranges take at least the time of one of the lists."""
-        key = way, rows
-        if key not in self._kinds:
-            self._kinds[key] = self._find_kinds(*key)
-        return self._kinds[key]
+        key = self.sweeps_per_token(way), rows
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = self._find_kinds(way, rows)
+        return found
 
     def _find_kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:
         if self.question.objective == "latency":

@@ -2,11 +2,10 @@
 in common is bounded together.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """Whole numbers from `least` to `most`."""
 
     least: int
@@ -22,8 +21,7 @@ class Range:
 NO_ROWS = Range(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """Ranges of what a sweep carries.
 
     Attributes:

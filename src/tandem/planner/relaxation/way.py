@@ -1,7 +1,7 @@
 """Ways to run that are bounded one by one; each covers all placements of its kind."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tandem.plan.weights import ON_DISK, SLOTTED
 from tandem.planner.candidate import COHORT_STRATEGIES, Strategy, numbers_of_passes
@@ -23,8 +23,7 @@ _SHARED_WAYS: tuple[tuple[LayerHome, ...], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(NamedTuple):
     """What is decided before shares are.
 
     Attributes:
@@ -128,7 +127,7 @@ def ways(
     for way in _reading_there(policy, homes, num_layers, alone=alone):
         yield way
         if may_read_here and way.strategy != "gpu-only":
-            yield replace(way, reads_here=True)
+            yield way._replace(reads_here=True)
 
 
 def _reading_there(
