@@ -49,80 +49,120 @@ class _Stages(NamedTuple):
     layer_s: float
 
 
+class _Mixed(NamedTuple):
+    """Sweeps that read some prompts, of which there is such a share."""
+
+    share: float
+    tokens: int
+    whole_s: float
+    layer_s: float
+
+
 class _Requests(NamedTuple):
-    """What requests in some places bring.
+    """What requests in some places bring, whatever host and link there are.
 
     Attributes:
-        attention_s: less than which that of rows which decode takes in no sweep.
         decoding: in sweeps that read no prompt. chunk: with as much of prompts as the pace says.
-        mixed: in those that read any, by their share.
-        last_sweeps: of cohorts alone, to decode the last rows. alone_s: less than which none of
-            these takes, wherever layers are.
+        mixed: in those that read any.
     """
 
     pace: Pace
-    attention_s: float
     decoding: _Stages
     chunk: _Stages
-    mixed: tuple[tuple[float, _Stages], ...]
-    last_sweeps: float
-    alone_s: float
+    mixed: tuple[_Mixed, ...]
+
+
+_Places = tuple[Strategy, int, int, float, int, int]
+"""Of requests, by which candidates share what these bring."""
 
 
 class Glances:
-    """At candidates of one question."""
+    """At candidates of one question.
 
-    def __init__(self, question: Question, sweeps: Sweeps, predictor: Predictor) -> None:
+    Args:
+        like: of a question that may have something in common with this one.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        sweeps: Sweeps,
+        predictor: Predictor,
+        like: "Glances | None" = None,
+    ) -> None:
         self._q, self._sweeps, self._predictor = question, sweeps, predictor
         self._weights: dict[Elsewhere, _Weights] = {}
-        self._requests: dict[tuple[Strategy, int, int, float, int, int], _Requests] = {}
-        self._attentions: dict[LaneLoad, float] = {}
+        self._requests: dict[_Places, _Requests] = {}
         self._stages: dict[tuple[int, int], _Stages] = {}
+        self._attentions: dict[_Places, float] = {}
+        if like is not None and question.computes_as_fast_as(like._q):
+            self._requests, self._stages = like._requests, like._stages
+            if question.hardware.host == like._q.hardware.host:
+                self._attentions = like._attentions
+        self._of_lanes: dict[LaneLoad, float] = {}
         self._lasts: dict[int, tuple[float, float]] = {}
 
-    def of(self, candidate: Candidate, *, lends: bool = False) -> float:
-        """No less than the first bound of a candidate that lends no layers; infinite where too
-        little is known.
+    def of(self, candidate: Candidate, *, lends: bool = False) -> tuple[float, float]:
+        """No less than the first bound of a candidate that lends no layers, and of the same that
+        does, however many; infinite where too little is known.
 
         Args:
-            lends: of the same that does, however many.
+            lends: whether the second one is of interest; else it is the first.
         """
         if self._q.objective == "latency":
-            return inf
+            return inf, inf
         if candidate.halves:
-            return inf  # few, and what they have to do in a sweep is told apart by each bound
-        elsewhere = candidate.elsewhere
-        weights, requests = self._weights_of(elsewhere), self._requests_of(candidate)
-        alone_s = max(weights.moved_s, requests.alone_s)
-        if candidate.has_cohorts and not candidate.device_rows:
+            return inf, inf  # few, and what they do in a sweep is told apart by each bound
+        elsewhere, has_cohorts = candidate.elsewhere, candidate.has_cohorts
+        weights = self._weights_of(elsewhere)
+        requests, attention_s = self._requests_of(candidate)
+        alone_s, last_sweeps = weights.moved_s, 0.0
+        if has_cohorts:
+            last_sweeps, least_alone_s = self._last(candidate)
+            alone_s = max(alone_s, least_alone_s)
+        if has_cohorts and not candidate.device_rows:
             decode_s, least_s = alone_s, weights.moved_s  # sweeps may go through one layer
         else:
-            decode_s = least_s = self._decode_s(elsewhere, weights, requests)
-        if lends:
-            decode_s = self._lent_s(elsewhere, weights, requests)
-        pace, attention_s, steady_s = requests.pace, requests.attention_s, 0.0
-        for weight, stages in requests.mixed:
-            computed_s = attention_s + _computed_s(weights, stages)
-            steady_s += weight * (computed_s if computed_s > least_s else least_s)
-        sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
+            decode_s = least_s = self._decode_s(elsewhere, weights, requests, attention_s)
+        pace, on_cpu, token_s, steady_s = requests.pace, weights.on_cpu, weights.token_s, 0.0
+        for share, tokens, computed_s, layer_s in requests.mixed:
+            if on_cpu:
+                computed_s += on_cpu * (tokens * token_s - layer_s)
+            computed_s += attention_s
+            steady_s += share * (computed_s if computed_s > least_s else least_s)
         mixed_s = max(least_s, attention_s + _computed_s(weights, requests.chunk))
-        drain_s = max(self._q.lengths.later_tokens * decode_s, requests.last_sweeps * alone_s)
-        predictor = self._predictor
-        return _ROUNDED_UP * predictor.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
 
-    def _decode_s(self, elsewhere: Elsewhere, weights: _Weights, requests: _Requests) -> float:
+        def bound(decode_s: float) -> float:
+            """Args:
+            decode_s: of a sweep that reads no prompt.
+            """
+            sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
+            drain_s = max(self._q.lengths.later_tokens * decode_s, last_sweeps * alone_s)
+            predictor = self._predictor
+            return _ROUNDED_UP * predictor.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
+
+        plain = bound(decode_s)
+        if not lends:
+            return plain, plain
+        return plain, bound(self._lent_s(elsewhere, weights, requests, attention_s))
+
+    def _decode_s(
+        self, elsewhere: Elsewhere, weights: _Weights, requests: _Requests, attention_s: float
+    ) -> float:
         """Less than which no sweep takes, of those that read no prompt where none is lent."""
         tokens, chain_s, layer_s = requests.decoding
         if weights.on_cpu:
             chain_s += weights.on_cpu * (self._sweeps.cpu_layer_s(elsewhere, tokens) - layer_s)
-        return max(weights.moved_s, chain_s + requests.attention_s)
+        return max(weights.moved_s, chain_s + attention_s)
 
-    def _lent_s(self, elsewhere: Elsewhere, weights: _Weights, requests: _Requests) -> float:
+    def _lent_s(
+        self, elsewhere: Elsewhere, weights: _Weights, requests: _Requests, attention_s: float
+    ) -> float:
         """Likewise, however many are lent: what is lent is not loaded, as many as make link and CPU
         equally long, or all.
         """
         tokens, stages_s, layer_s = requests.decoding
-        chain_s = stages_s + requests.attention_s
+        chain_s = stages_s + attention_s
         more_s = self._sweeps.cpu_layer_s(elsewhere, tokens) - layer_s
         lent = float(weights.lendable)
         if more_s > 0:
@@ -145,30 +185,32 @@ class Glances:
             )
         return found
 
-    def _requests_of(self, candidate: Candidate) -> _Requests:
+    def _requests_of(self, candidate: Candidate) -> tuple[_Requests, float]:
+        """With less than which attention of rows that decode takes in no sweep."""
         rows = candidate.device_rows, candidate.host_rows, candidate.device_share
         key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens)
         found = self._requests.get(key)
         if found is None:
             found = self._requests[key] = self._made(candidate)
-        return found
+        attention_s = self._attentions.get(key)
+        if attention_s is None:
+            attention_s = self._attention_s(self._predictor.loads.of(candidate).main)
+            self._attentions[key] = attention_s
+        return found, attention_s
 
     def _made(self, candidate: Candidate) -> _Requests:
         pace, beside = self._predictor.pace.of(candidate), candidate.in_every_sweep()
-        stages_of = self._stages_of
+        mixed = [
+            _Mixed(share, *self._stages_of(beside, size)) for share, size in pace.chunks.weighted
+        ]
         return _Requests(
-            pace,
-            self._attention_s(self._predictor.loads.of(candidate).main),
-            stages_of(beside, 0),
-            stages_of(beside, pace.chunk),
-            tuple([(weight, stages_of(beside, size)) for weight, size in pace.chunks.weighted]),
-            *self._last(candidate),
+            pace, self._stages_of(beside, 0), self._stages_of(beside, pace.chunk), tuple(mixed)
         )
 
     def _attention_s(self, lane: LaneLoad) -> float:
-        found = self._attentions.get(lane)
+        found = self._of_lanes.get(lane)
         if found is None:
-            found = self._attentions[lane] = self._sweeps.attention_s(lane)
+            found = self._of_lanes[lane] = self._sweeps.attention_s(lane)
         return found
 
     def _stages_of(self, beside: int, prompt_tokens: int) -> _Stages:
@@ -186,8 +228,6 @@ class Glances:
 
     def _last(self, candidate: Candidate) -> tuple[float, float]:
         """Sweeps of its cohorts alone that decode the last rows, and less than which none takes."""
-        if not candidate.has_cohorts:
-            return 0.0, 0.0
         found = self._lasts.get(candidate.host_rows)
         if found is None:
             hosted = candidate.hosted()

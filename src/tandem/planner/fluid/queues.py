@@ -229,8 +229,7 @@ class FluidQueues:
             if self._meet and running[D2H] is not None:
                 on_link |= running[WEIGHTS] is not None or running[H2D] is not None
             if on_link or drawn > self._dram:
-                drawn, speeds = self._speeds()
-                step_s = self._next_end(speeds)
+                drawn, step_s, speeds = self._shared_out()
             next_s = self.now_s + step_s
             if wake_s - self.now_s < step_s:
                 step_s, next_s = wake_s - self.now_s, wake_s
@@ -400,41 +399,42 @@ class FluidQueues:
 
     # --- the time between -------------------------------------------------------------------------
 
-    def _speeds(self) -> tuple[float, list[float]]:
-        """What the groups under way draw from the host's memory, and how fast each is relative to
-        alone.
+    def _shared_out(self) -> tuple[float, float, list[float]]:
+        """What the groups under way draw from the host's memory, seconds until one of them ends,
+        and how fast each is relative to alone.
         """
-        active, rate = self._active, self._rate
+        active, rate, left = self._active, self._rate, self._left
         loads, link = self._link_speeds()
-        speeds = [
-            (loads * link if q == WEIGHTS else link) if q in _ON_LINK else 1.0 for q in active
-        ]
-        drawn = 0.0
-        for q, speed in zip(active, speeds, strict=True):
+        drawn, speeds = 0.0, list[float]()
+        for q in active:
+            speed = 1.0
+            if q in _ON_LINK:
+                speed = loads * link if q == WEIGHTS else link
+            speeds.append(speed)
             drawn += speed * rate[q]
-        if drawn <= self._dram:
-            return drawn, speeds
-        slower = self._dram / drawn
+        slower = 1.0
+        if drawn > self._dram:
+            slower, drawn = self._dram / drawn, self._dram
+        step_s = NEVER
         for i, q in enumerate(active):
+            speed = speeds[i]
             if rate[q]:
-                speeds[i] *= slower
-        return self._dram, speeds
+                speed *= slower
+                speeds[i] = speed
+            if speed and left[q] / speed < step_s:
+                step_s = left[q] / speed
+        return drawn, step_s, speeds
 
     def _link_speeds(self) -> tuple[float, float]:
         """Of loads, which small copies go before; and of all on the link, whose directions have no
         more than `both_ways` at once.
         """
-        share = [s if run else 0.0 for s, run in zip(self._share, self._running, strict=True)]
-        loads = max(0.0, 1.0 - share[H2D])
-        up, down = share[H2D] + loads * share[WEIGHTS], share[D2H]
-        if self._meet and up and down and up + down > self._both_ways:
+        share, running = self._share, self._running
+        copies = share[H2D] if running[H2D] else 0.0
+        loads = 1.0 - copies if copies < 1.0 else 0.0
+        if not (self._meet and running[D2H]):
+            return loads, 1.0
+        up, down = copies + (loads * share[WEIGHTS] if running[WEIGHTS] else 0.0), share[D2H]
+        if up and down and up + down > self._both_ways:
             return loads, self._both_ways / (up + down)
         return loads, 1.0
-
-    def _next_end(self, speeds: list[float]) -> float:
-        """Seconds to it."""
-        step_s = NEVER
-        for q, speed in zip(self._active, speeds, strict=True):
-            if speed:
-                step_s = min(step_s, self._left[q] / speed)
-        return step_s

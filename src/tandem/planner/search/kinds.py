@@ -154,10 +154,12 @@ class Kinds:
         return estimated
 
     def _at_a_glance(self, plain: Candidate, kind: Kind) -> Iterator[Estimate]:
-        yield Estimate(plain, kind, self._glances.of(plain), lends=False)
-        if self._lending.is_possible(plain):
+        lends = self._lending.is_possible(plain)
+        most_per_s, lent_per_s = self._glances.of(plain, lends=lends)
+        yield Estimate(plain, kind, most_per_s, lends=False)
+        if lends:
             lent: Kind = (*kind[:3], "host", *kind[4:])
-            yield Estimate(plain, lent, self._glances.of(plain, lends=True), lends=True)
+            yield Estimate(plain, lent, lent_per_s, lends=True)
 
     def _first_look(self, plain: Candidate, lends: bool) -> tuple[Candidate, float] | None:
         """The candidate, or what it lends, if anything, with its first bound; None as well if it
@@ -170,14 +172,16 @@ class Kinds:
 
     def _plain_of(self, part: Policy, least: float) -> Iterable[Candidate]:
         """Those of a part that may reach `least` with their rows."""
-        limits = RowLimits(self._q, self._sweeps, least)
-        if part.name in self._plain:
-            return filter(limits.allow, self._plain[part.name])
-        found = list(self._candidates.of(part, limits))
+        known = self._plain.get(part.name)
         if not least and self._q.tpot_bound_s is None:
             # nothing is left out, which a machine with other rates could have in time
-            self._plain[part.name] = found
-        return found
+            if known is None:
+                known = self._plain[part.name] = list(self._candidates.of(part))
+            return known
+        limits = RowLimits(self._q, self._sweeps, least)
+        if known is not None:
+            return filter(limits.allow, known)
+        return self._candidates.of(part, limits)
 
     def _bound_of(self, candidate: Candidate) -> float | None:
         """None if it breaks the bound on time per token, or lends layers for nothing."""

@@ -64,7 +64,8 @@ class Search:
             same = None if like is None else like.predictor
             self.predictor = Predictor(question, self._sweeps, like=same)
             self._lending = Lending(self._sweeps, self.predictor)
-            self._glances = Glances(question, self._sweeps, self.predictor)
+            seen = None if like is None else like._glances
+            self._glances = Glances(question, self._sweeps, self.predictor, like=seen)
         candidates = Candidates(question, self.footprint)
         self._options = Options(question, self.footprint, self.predictor)
         moves = Moves(candidates, question.model)
