@@ -59,6 +59,7 @@ class FakeStats:
     notes: tuple[str, ...] = ()
     overlap: OverlapTotals | None = None
     recent_overlap: OverlapTotals | None = None
+    pinned_bytes: int = 4096
 
 
 def saying(token_ids: Sequence[int], eos_token_id: int = 1) -> Callable[[EngineRequest, int], int]:

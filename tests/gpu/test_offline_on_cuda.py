@@ -136,7 +136,11 @@ def test_streamed_weights_in_parts_match_emulator() -> None:
 
 
 def test_streamed_kv_matches_emulator() -> None:
-    _compare(_plan(("resident",) * 6, 0, 2, 0))
+    def look(core: Core) -> None:
+        blocks, block_bytes = 2 * 2 * _ROW_BLOCKS, 6 * 2 * _BLOCK * 2 * 32 * 4
+        assert core.stats().pinned_bytes == blocks * block_bytes  # the host's pool, to the byte
+
+    _compare(_plan(("resident",) * 6, 0, 2, 0), look)
 
 
 def test_recomputed_prefixes_match_emulator() -> None:

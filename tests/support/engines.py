@@ -286,6 +286,9 @@ class NoMeasures:
     def staging_bytes(self) -> None:
         return None
 
+    def pinned_bytes(self) -> int:
+        return 0
+
     @property
     def overlap(self) -> None:
         return None

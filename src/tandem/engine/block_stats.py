@@ -126,6 +126,7 @@ class BlockStats:
             ),
             memory_totals=tuple(ledger.totals(place) for place in ledger.locations),
             peak_device_bytes=self._measures.peak_bytes(),
+            pinned_bytes=self._measures.pinned_bytes(),
             peak_host_bytes=read_host_memory().peak_rss_bytes,
             expert_hits=self._expert_hits(),
             notes=(*self._notes, *scheduler.replans),

@@ -20,7 +20,7 @@ def describe_load(model_name: str, stats: Stats) -> list[str]:
         f"{model_name} in {stats['dtype']} on {stats['accelerator']}; "
         f"up to {stats['max_model_len']} tokens per request",
         f"KV cache: {' + '.join(_tier(tier, len(tiers)) for tier in tiers)}; "
-        f"strategy {stats['strategy']}",
+        f"strategy {stats['strategy']}{_pinned(stats['pinned_bytes'])}",
     ]
     return lines + [f"{_NOTE}{note}" for note in stats["notes"]]
 
@@ -45,6 +45,10 @@ def describe_overlap(stats: Stats) -> str | None:
         return None
     attention = "" if hidden is None else f"; {hidden:.0%} of the CPU's attention beside its work"
     return f"the accelerator was idle for {idle:.1%} of the time{attention}"
+
+
+def _pinned(size_bytes: int) -> str:
+    return f"; {format_size(size_bytes)} of host memory locked for copies" if size_bytes else ""
 
 
 def _tier(tier: Stats, num_tiers: int) -> str:

@@ -55,6 +55,8 @@ class EngineStats:
         memory, memory_totals: the ledger: who takes what; each memory's peak, by the word of the
             device's driver or, of this process since it began to load, the kernel, and how much
             it grew after the warm-up.
+        pinned_bytes: host memory locked for an accelerator's copies: weights that come, KV,
+            activations; without staging buffers, of which the ledger tells.
         expert_hits: by layer, how often tokens went to each expert; empty for models without, and
             where tokens are synthetic. Rows that pad a graph count as tokens.
         notes: decisions made for the user, one line each.
@@ -86,6 +88,7 @@ class EngineStats:
     memory: tuple[MemoryRow, ...]
     memory_totals: tuple[LocationTotals, ...]
     peak_device_bytes: int
+    pinned_bytes: int
     peak_host_bytes: int
     expert_hits: tuple[tuple[int, ...], ...]
     notes: tuple[str, ...]

@@ -120,6 +120,7 @@ class StatsCollector:
             ),
             memory_totals=tuple(ledger.totals(place) for place in ledger.locations),
             peak_device_bytes=self._measures.peak_bytes(),
+            pinned_bytes=self._measures.pinned_bytes(),
             peak_host_bytes=host.peak_rss_bytes,
             expert_hits=self._expert_hits(),
             notes=self._plan.notes,

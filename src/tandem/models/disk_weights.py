@@ -170,6 +170,11 @@ class DiskWeights:
         opened.callback(os.close, descriptor)
         return descriptor, os.readlink(f"/proc/self/fd/{descriptor}")
 
+    @property
+    def pinned_bytes(self) -> int:
+        """Of the slots, if they are known to the accelerator."""
+        return 0 if self._unpin is None else self._slots.nbytes
+
     def close(self) -> None:
         """Read no more, and let the device forget the slots."""
         if self.reader is not None:

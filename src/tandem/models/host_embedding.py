@@ -46,6 +46,11 @@ class HostEmbedding:
         """Of host memory."""
         return self.stored.nbytes
 
+    @property
+    def pinned_bytes(self) -> int:
+        """Of it, what is known to the accelerator."""
+        return 0 if self._unpin is None else self.stored.nbytes
+
     def close(self) -> None:
         """Let the device forget the memory; nothing may be in flight."""
         if self._unpin is not None:

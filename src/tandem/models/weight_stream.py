@@ -62,10 +62,10 @@ class WeightStream:
         self._slots = [bulk_memory((largest,), torch.uint8, device) for _ in range(streamed.slots)]
         self._slot_of: dict[int, int] = {}  # of layers that have come, until their next load
         self._loads = dict[Part, int](_NO_LOADS)
-        self._unpin: list[Callable[[], None]] = []
+        self._unpin: dict[int, Callable[[], None]] = {}
         if pin is not None:
             copied = [layer for layer in layers if layer in streamed.layers]
-            self._unpin = [pin(self._sources[layer]) for layer in copied]
+            self._unpin = {layer: pin(self._sources[layer]) for layer in copied}
         vectors = {layer: layouts[layer].allocate_vectors(device) for layer in layers}
         self.stored: dict[int, Modules] = {
             layer: layouts[layer].modules(source, vectors[layer])
@@ -93,6 +93,11 @@ class WeightStream:
     def host_bytes(self) -> int:
         """Memory of the layers in the host."""
         return sum(source.nbytes for source in self._sources.values())
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Of them, what is known to the accelerator: layers that are copied there."""
+        return sum(self._sources[layer].nbytes for layer in self._unpin)
 
     def prime(self) -> None:
         """Fill the slots for the first sweep; nothing may be in flight.
@@ -189,6 +194,6 @@ class WeightStream:
 
     def close(self) -> None:
         """Let the device forget the host's memory; nothing may be in flight."""
-        for unpin in self._unpin:
+        for unpin in self._unpin.values():
             unpin()
-        self._unpin = []
+        self._unpin = {}

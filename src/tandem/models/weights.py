@@ -162,6 +162,12 @@ class Weights:
         return 0 if self.disk is None else self.disk.slots_bytes
 
     @property
+    def pinned_bytes(self) -> int:
+        """Host memory that is known to the accelerator, since it is copied or read from there."""
+        owners = (self.stream, self.disk, self.embedding)
+        return sum(owner.pinned_bytes for owner in owners if owner is not None)
+
+    @property
     def resident_bytes(self) -> int:
         """Memory where the maths is done: resident weights, and the slots of streamed ones."""
         slots = 0 if self.stream is None else self.stream.slots_bytes

@@ -61,6 +61,11 @@ class KVStore:
             self._unpin()
             self._unpin = None
 
+    @property
+    def pinned_bytes(self) -> int:
+        """Of host pages that are known to the accelerator."""
+        return 0 if self._unpin is None else self._pages[Tier.HOST].nbytes
+
     def size_bytes(self, tier: Tier) -> int:
         """Bytes of a tier's pages, without a spare block."""
         pages = self._pages[tier]

@@ -49,6 +49,13 @@ class Machine:
     host_tasks: "HostTasks | None" = None
     op_bytes: Callable[[Running], int] = field(default=lambda running: 0)
 
+    @property
+    def pinned_bytes(self) -> int:
+        """Host memory that is known to the device: weights, pages, activations."""
+        blocks = self.runner.blocks
+        passing = 0 if blocks is None else blocks.passing.pinned_bytes
+        return self.runner.weights.pinned_bytes + self.kv.pinned_bytes + passing
+
     def begin(self, running: Running) -> None:
         """Charge what an operation takes while it runs.
 

@@ -39,6 +39,10 @@ class HostMeasures:
         """Host buffers' peak."""
         return self._machine.buffers.staging_peak_bytes
 
+    def pinned_bytes(self) -> int:
+        """Nothing copies past the processor."""
+        return 0
+
     @property
     def overlap(self) -> None:
         """There is no accelerator."""
@@ -72,6 +76,10 @@ class EmulatedMeasures:
         """Host buffers' peak."""
         return self._machine.buffers.staging_peak_bytes
 
+    def pinned_bytes(self) -> int:
+        """Nothing copies past the processor."""
+        return 0
+
     @property
     def overlap(self) -> None:
         """Its times mean nothing."""
@@ -101,6 +109,10 @@ class CudaMeasures:
     def staging_bytes(self) -> int:
         """Host buffers' peak."""
         return self._machine.buffers.staging_peak_bytes
+
+    def pinned_bytes(self) -> int:
+        """What the driver has locked for the machine, as long as it is."""
+        return self._machine.pinned_bytes
 
     @property
     def overlap(self) -> "OverlapMeter":

@@ -68,6 +68,10 @@ class DeviceMeasures(Protocol):
         """Most that host buffers between queues have taken at once; None if not known."""
         ...
 
+    def pinned_bytes(self) -> int:
+        """Host memory that is locked for the device, staging buffers left out."""
+        ...
+
     @property
     def overlap(self) -> "OverlapMeter | None":
         """How it works beside the CPU; None without queues that run at once, in times that mean

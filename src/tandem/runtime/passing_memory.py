@@ -69,6 +69,11 @@ class PassingMemory:
         """Activations."""
         return self.activations.nbytes
 
+    @property
+    def pinned_bytes(self) -> int:
+        """Of activations, if they are known to the accelerator."""
+        return 0 if self._unpin is None else self.activations.nbytes
+
     def close(self) -> None:
         """Unpin; nothing may be in flight."""
         if self._unpin is not None:

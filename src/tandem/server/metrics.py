@@ -35,6 +35,11 @@ class ServerMetrics:
         self._kv_usage = Gauge(
             "tandem:kv_cache_usage_perc", "Share of KV blocks in use.", ["tier"], registry=registry
         )
+        self._pinned = Gauge(
+            "tandem:pinned_host_memory_bytes",
+            "Host memory locked for an accelerator's copies, staging buffers left out.",
+            registry=registry,
+        )
         self._preemptions = Counter("tandem:num_preemptions", "Preemptions.", registry=registry)
         self._preemptions_seen = 0
         self._overlap: OverlapMetrics | None = None  # once an engine tells of it
@@ -47,6 +52,7 @@ class ServerMetrics:
         """All metrics as text; `stats` is what the engine tells about itself."""
         self._running.set(stats["num_running"])
         self._waiting.set(stats["num_waiting"])
+        self._pinned.set(stats["pinned_bytes"])
         self._preemptions.inc(stats["preemptions"] - self._preemptions_seen)
         self._preemptions_seen = stats["preemptions"]
         if (overlap := stats["overlap"]) is not None:

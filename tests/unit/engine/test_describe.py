@@ -35,6 +35,14 @@ def test_a_single_tier_is_not_named() -> None:
     assert "on the" not in describe_load("m", stats)[1]
 
 
+def test_locked_memory_is_told_where_there_is_any() -> None:
+    with toy_engine(Setup(device_blocks=3)) as engine:
+        stats = asdict(engine.stats)
+    assert "locked" not in describe_load("m", stats)[1]
+    locked = describe_load("m", stats | {"pinned_bytes": 3 << 30})[1]
+    assert locked.endswith("; 3.0 GiB of host memory locked for copies")
+
+
 def test_overlap_is_one_line_where_there_is_any() -> None:
     def line(totals: OverlapTotals | None) -> str | None:
         return describe_overlap({"overlap": totals and asdict(totals)})

@@ -1,6 +1,5 @@
 """Programmes that contradict themselves, or only seem to."""
 
-
 import pytest
 from tests.unit.planner.questions import ask
 

@@ -62,6 +62,7 @@ def test_metrics(start: Start) -> None:
     assert samples["tandem:num_requests_running", None] == 0
     assert samples["tandem:num_requests_waiting", None] == 3
     assert samples["tandem:kv_cache_usage_perc", "device"] == 0.4
+    assert samples["tandem:pinned_host_memory_bytes", None] == 4096
     assert samples["tandem:prompt_tokens_total", None] == 3
     assert samples["tandem:generation_tokens_total", None] == 2
     assert samples["tandem:request_success_total", "length"] == 1

@@ -101,6 +101,10 @@ class PacedMeasures:
     def staging_bytes(self) -> None:
         """Not counted: the host's part of the paced emulator keeps buffers of its own."""
 
+    def pinned_bytes(self) -> int:
+        """Copies are of this process's memory."""
+        return 0
+
     @property
     def overlap(self) -> OverlapMeter:
         """By the emulator's ledgers."""
