@@ -36,7 +36,15 @@ class FixedCosts:
 
 
 def fixed_costs(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> FixedCosts:
-    """Of the fewest rows in the ranges."""
+    """Of the fewest rows in the ranges; the same wherever prompts are read."""
+    key = way._replace(reads_here=False), rows, kind
+    found = prices.fixed_costs.get(key)
+    if found is None:
+        found = prices.fixed_costs[key] = _find(prices, *key)
+    return found
+
+
+def _find(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> FixedCosts:
     tokens = sweep_tokens(prices, rows, kind)
     cohort = prices.advancing(way, rows.cohort.least) if kind.decodes else 0
     cpu_s, dram_bytes = prices.cohort_s(way, cohort), prices.cohort_bytes(way, cohort)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
@@ -28,12 +29,16 @@ from tandem.planner.relaxation.sweep_kinds import Span, SweepKind, alone_kinds, 
 from tandem.planner.relaxation.way import Way
 from tandem.planner.relaxation.way_shares import WayShares
 
+if TYPE_CHECKING:
+    from tandem.planner.relaxation.fixed_costs import FixedCosts
+
 
 class Prices:
     """Of one question.
 
     Attributes:
         layers_of: number of layers by window. row_bytes: KV of a request in the mean over its time.
+        fixed_costs: found so far, of ways wherever prompts are read.
     """
 
     def __init__(self, question: Question, footprint: Footprint) -> None:
@@ -55,6 +60,8 @@ class Prices:
         self._kinds: dict[tuple[int, Rows], list[list[SweepKind]]] = {}
         self._spans: dict[tuple[int, Rows], Span] = {}
         self._decoding: dict[Rows, Between] = {}
+        self._held_bytes: dict[tuple[int, Rows], int] = {}
+        self.fixed_costs: dict[tuple[Way, Rows, SweepKind], FixedCosts] = {}
         self._device = accelerator_rates(question.hardware, question.precision.activations)
 
     def shares(self, way: Way) -> WayShares:
@@ -90,6 +97,13 @@ class Prices:
         Args:
             rows: all that run, of which these are some.
         """
+        key = count, rows
+        found = self._held_bytes.get(key)
+        if found is None:
+            found = self._held_bytes[key] = self._find_held_bytes(count, rows)
+        return found
+
+    def _find_held_bytes(self, count: int, rows: Rows) -> int:
         fewest = rows.through.least + rows.cohort.least
         largest = rows.through.most + rows.cohort.most
         followed = largest < self.question.lengths.requests
