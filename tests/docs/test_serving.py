@@ -9,7 +9,7 @@ from tandem.api.completion_schema import CompletionRequest
 from tandem.api.fields import StreamOptions
 
 PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
-ALWAYS_REFUSED = {"suffix", "functions"}
+ALWAYS_REFUSED = {"functions"}
 
 
 def test_every_field_is_named() -> None:

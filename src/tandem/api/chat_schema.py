@@ -75,12 +75,8 @@ class ChatRequest(GenerationFields):
     chat_template_kwargs: dict[str, Any] | None = None
 
     def check(self) -> None:
-        """Refuse what would be ignored otherwise.
-
-        Raises:
-            ApiError: there is something.
-        """
-        self.check_stream()
+        """See `GenerationFields.check`."""
+        super().check()
         if self.tools or self.functions:
             raise unsupported("tools are not supported; leave them out", "tools")
         if self.tool_choice not in (None, "none", "auto"):

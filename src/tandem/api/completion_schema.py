@@ -6,6 +6,7 @@ from pydantic import Field
 
 from tandem.api.errors import ApiError, unsupported
 from tandem.api.fields import GenerationFields
+from tandem.engine.frontend.prompts import MAX_SAMPLES
 from tandem.spec.sampling import MAX_LOGPROBS, SamplingParams
 
 DEFAULT_MAX_TOKENS = 16
@@ -17,10 +18,9 @@ class CompletionRequest(GenerationFields):
     """OpenAI's fields and the shared extensions."""
 
     prompt: Any = None
-    best_of: int | None = Field(None, ge=1)
+    best_of: int | None = Field(None, ge=1, le=MAX_SAMPLES)
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
-    suffix: None = None
 
     @property
     def num_candidates(self) -> int:
@@ -28,12 +28,8 @@ class CompletionRequest(GenerationFields):
         return self.best_of or self.num_samples
 
     def check(self) -> None:
-        """Refuse combinations that cannot be carried out.
-
-        Raises:
-            ApiError: there is one.
-        """
-        self.check_stream()
+        """See `GenerationFields.check`."""
+        super().check()
         if self.num_candidates < self.num_samples:
             raise ApiError(400, "best_of must be at least n", param="best_of")
         if self.num_candidates > self.num_samples and self.stream:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tandem.api.body import StrictBody, refuse_unknown
-from tandem.api.errors import ApiError
+from tandem.api.errors import ApiError, unsupported
 from tandem.engine.frontend.prompts import MAX_SAMPLES
 from tandem.spec.errors import RequestError
 from tandem.spec.sampling import SamplingParams
@@ -51,7 +51,7 @@ class GenerationFields(StrictBody):
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
-    skip_special_tokens: Literal[True] | None = None
+    skip_special_tokens: bool | None = None
     add_special_tokens: bool | None = None
 
     # These say who asks, or how to account for it, and do not change the result.
@@ -83,12 +83,20 @@ class GenerationFields(StrictBody):
         """True if a stream shall end with token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def check_stream(self) -> None:
-        """Refuse stream options without a stream.
+    def check(self) -> None:
+        """Refuse what cannot be carried out, or would be ignored otherwise.
 
         Raises:
-            ApiError: there are some, or unknown ones.
+            ApiError: there is something.
         """
+        if self.skip_special_tokens is False:
+            raise unsupported(
+                "special tokens are left out of texts; skip_special_tokens can only be true",
+                "skip_special_tokens",
+            )
+        self._check_stream()
+
+    def _check_stream(self) -> None:
         if self.stream_options is None:
             return
         refuse_unknown(self.stream_options, "stream_options.")

@@ -63,6 +63,8 @@ BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({**PROMPT, "n": 0}, "n"),
     ({**PROMPT, "n": 1000}, "n"),
     ({**PROMPT, "best_of": 1, "n": 2}, "best_of"),
+    ({**PROMPT, "best_of": 129}, "best_of"),
+    ({**PROMPT, "best_of": 2**31}, "best_of"),
     ({**PROMPT, "best_of": 2, "stream": True}, "best_of"),
     ({**PROMPT, "stop": [""]}, "stop"),
     ({**PROMPT, "stop": 5}, "stop"),
@@ -87,6 +89,15 @@ def test_bad_fields_are_named(server: RunningServer, body: dict[str, Any], param
     error = checked_error(response, 400)
     assert (error["param"], error["type"]) == (param, "invalid_request_error")
     assert "\n" not in error["message"]
+
+
+@pytest.mark.parametrize("extra", [{"suffix": "x"}, {"skip_special_tokens": False}], ids=str)
+def test_what_is_not_done_has_a_code_of_its_own(
+    server: RunningServer, extra: dict[str, Any]
+) -> None:
+    with server.http() as http:
+        error = checked_error(http.post("/v1/completions", json={**PROMPT, **extra}), 400)
+    assert (error["param"], error["code"]) == (next(iter(extra)), "unsupported_parameter")
 
 
 JSON_VALUES = st.recursive(
