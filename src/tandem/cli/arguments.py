@@ -1,10 +1,12 @@
-"""Arguments that several commands share."""
+"""Arguments that several commands share, and what is made of them."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from tandem.cli.flags import env_twin
+from tandem.spec.errors import ConfigError
 
 ModelArgument = Annotated[
     str,
@@ -14,3 +16,17 @@ ModelArgument = Annotated[
         metavar="MODEL",
     ),
 ]
+
+
+def served_names(given: Sequence[str] | None, model: str) -> tuple[str, ...]:
+    """The names by which requests may ask for `model`: those given, or its own.
+
+    Raises:
+        ConfigError: one is empty.
+    """
+    if not all(given or ()):
+        raise ConfigError(
+            "a served model name is empty; leave --served-model-name out instead",
+            param="served_model_name",
+        )
+    return tuple(given or [model])

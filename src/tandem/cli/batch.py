@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem.cli.arguments import ModelArgument
+from tandem.cli.arguments import ModelArgument, served_names
 from tandem.cli.engine_flags import EngineOptions, fill_engine
 from tandem.cli.flags import env_twin, list_option
 from tandem.cli.job_progress import Report, describe_counts, job_progress
 from tandem.cli.terminal import load_progress, tell, tell_load, tell_notes
 from tandem.spec.errors import ConfigError, EngineDeadError
-from tandem.spec.units import parse_size
+from tandem.spec.units import parse_limit
 
 if TYPE_CHECKING:
     from tandem.compose import Service
@@ -78,10 +78,10 @@ def batch(
     settings = JobSettings(
         input_file,
         output_file,
-        tuple(served_model_name or [model]),
+        served_names(served_model_name, model),
         restart,
         chat_template,
-        parse_size(max_line_size, param="max_line_size"),
+        parse_limit(max_line_size, param="max_line_size"),
         isolate_engine,
     )
     with load_progress() as progress:

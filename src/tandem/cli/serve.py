@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tandem.cli.arguments import ModelArgument
+from tandem.cli.arguments import ModelArgument, served_names
 from tandem.cli.engine_flags import EngineOptions, fill_engine
 from tandem.cli.flags import env_twin, list_option
 from tandem.cli.terminal import load_progress
@@ -82,7 +82,7 @@ def serve(
         host=host,
         port=port,
         api_keys=api_key or [],
-        served_model_names=served_model_name or [model],
+        served_model_names=served_names(served_model_name, model),
         chat_template=chat_template,
         shutdown_timeout_s=shutdown_timeout,
         max_body_size=max_body_size,

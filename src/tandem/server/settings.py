@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.spec.errors import ConfigError
-from tandem.spec.units import MIB, parse_size
+from tandem.spec.units import MIB, parse_limit
 
 _LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 _MAX_PORT = 65535
@@ -90,7 +90,7 @@ class ServerSettings:
             api_keys=tuple(api_keys),
             chat_template=chat_template,
             shutdown_timeout_s=shutdown_timeout_s,
-            max_body_bytes=parse_size(max_body_size, param="max_body_size"),
+            max_body_bytes=parse_limit(max_body_size, param="max_body_size"),
             isolate_engine=isolate_engine,
             log_level=log_level,
             vllm_metrics=vllm_metrics,

@@ -58,6 +58,20 @@ def _of(param: str | None) -> str:
     return "" if param is None else f" (--{param.replace('_', '-')})"
 
 
+def parse_limit(text: str, *, param: str | None = None) -> int:
+    """`parse_size` of the largest thing that is let through.
+
+    Raises:
+        ConfigError: not a size, or nothing would be let through.
+    """
+    size = parse_size(text, param=param)
+    if size < 1:
+        raise ConfigError(
+            f"'{text}' lets nothing through{_of(param)}; write for example 32MiB", param=param
+        )
+    return size
+
+
 def parse_size_with_unit(text: str, *, param: str | None = None) -> int:
     """`parse_size` for people who may mean GiB: a bare number is refused.
 

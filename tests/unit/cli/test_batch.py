@@ -251,6 +251,22 @@ def test_a_long_line(batch: Batch, tmp_path: Path) -> None:
     assert "--max-line-size" in str(faults)
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--max-line-size", "0", "lets nothing through"),
+        ("--served-model-name", "", "name is empty"),
+    ],
+)
+def test_what_would_fail_every_line_is_refused(
+    batch: Batch, tmp_path: Path, flag: str, value: str, message: str
+) -> None:
+    write(tmp_path, request_line("a"))
+    ran = batch(flag, value)
+    assert (ran.status, ran.err.count("\n"), message in ran.err) == (2, 1, True)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopping(
     batch: Batch,

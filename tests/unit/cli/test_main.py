@@ -134,6 +134,8 @@ def test_collect_env(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> Non
     [
         (["--port", "70000"], "port must be between 0 and 65535"),
         (["--max-body-size", "big"], "'big' is not a size"),
+        (["--max-body-size", "0"], "'0' lets nothing through (--max-body-size)"),
+        (["--served-model-name", ""], "a served model name is empty"),
         (["--log-level", "loud"], "unknown log_level 'loud'"),
         (["--allowed-origins", "localhost:3000"], "'localhost:3000' is no origin"),
         (["--allowed-origins", "http://localhost/"], "without a path"),
