@@ -42,8 +42,8 @@ def test_weights_after_filters_equal_naive_probabilities(
     weights=st.lists(st.integers(0, 2**42), min_size=1, max_size=40).filter(any),
     number=st.floats(0, 1, exclude_max=True),
 )
-def test_draw_inverts_the_cumulative_sum(weights: list[int], number: float) -> None:
-    drawn = draw_tokens(torch.tensor([weights]), torch.tensor([number], dtype=torch.float64))
+def test_draw_within_a_group_inverts_the_cumulative_sum(weights: list[int], number: float) -> None:
+    drawn = draw_tokens(torch.tensor([weights]), torch.tensor([[number, 0.5]], dtype=torch.float64))
     token = int(drawn[0])
     target = min(int(number * float(sum(weights))), sum(weights) - 1)
     assert sum(weights[:token]) <= target < sum(weights[: token + 1])

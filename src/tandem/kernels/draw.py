@@ -12,6 +12,9 @@ from torch import Tensor
 from tandem.kernels.weights import ONE
 from tandem.memory.workspace import SORTED_BYTES
 
+GROUP = 256
+"""Successive token ids that are drawn from as one, then singly: about the root of vocabularies."""
+
 _FIRST_CANDIDATES = 1024  # tokens that nearly always hold the mass that top-p asks for
 
 
@@ -77,18 +80,33 @@ def filter_min_p(weights: Tensor, min_p: Tensor) -> None:
 
 
 def draw_tokens(weights: Tensor, uniform: Tensor) -> Tensor:
-    """Inverse of the cumulative distribution, tokens in the order of their ids.
+    """Draw a group of `GROUP` successive ids, then a token of it, each by inverting a cumulative
+    distribution in the order of ids. In one draw over all ids the last bits of the logits, which
+    depend on the batch, would move a token's bounds by what they do to all before it (ADR 0063).
 
     Args:
         weights: int64 [n, vocab].
-        uniform: float64 [n] in [0, 1).
+        uniform: float64 [n, 2] in [0, 1): for the token within its group, and for the group.
 
     Returns:
-        int64 [n]; the first token whose cumulative weight exceeds `uniform` of the total.
+        int64 [n]; of a group the first token whose cumulative weight exceeds that share of the
+        group's, and so for groups.
     """
     cumulative = weights.cumsum(-1)
-    total = cumulative[:, -1]
-    # A total above 2**53 rounds as float64, perhaps up to itself.
-    target = torch.minimum((uniform * total.double()).long(), total - 1)
-    token_ids = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
-    return token_ids.clamp_(max=weights.shape[1] - 1)
+    ends = torch.cat((cumulative[:, GROUP - 1 : -1 : GROUP], cumulative[:, -1:]), -1)
+    bounds = torch.nn.functional.pad(ends, (1, 0))
+    group = _first_above(ends, _share(uniform[:, 1:], bounds[:, :1], ends[:, -1:]))
+    start, end = bounds.gather(1, group), ends.gather(1, group)
+    return _first_above(cumulative, _share(uniform[:, :1], start, end))[:, 0]
+
+
+def _share(uniform: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    """The place that lies so far from start to end; all [n, 1]."""
+    size = end - start
+    # A size above 2**53 rounds as float64, perhaps up to itself.
+    return start + torch.minimum((uniform * size.double()).long(), size - 1)
+
+
+def _first_above(cumulative: Tensor, target: Tensor) -> Tensor:
+    found = torch.searchsorted(cumulative, target, right=True)
+    return found.clamp_(max=cumulative.shape[1] - 1)

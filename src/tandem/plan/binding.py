@@ -105,10 +105,10 @@ class LaneBinding:
 
 
 class RandomNumbers(Protocol):
-    """A random number for each of some rows."""
+    """Two random numbers for each of some rows: `draw_tokens` says what for."""
 
     def of(self, rows: LongArray) -> NDArray[np.float64]:
-        """Those of `rows`, places in the columns: float64 [len(rows)] in [0, 1)."""
+        """Those of `rows`, places in the columns: float64 [len(rows), 2] in [0, 1)."""
         ...
 
 

@@ -50,15 +50,18 @@ def philox4x32(counter: UintArray, key: UintArray) -> UintArray:
 
 
 def uniform(seeds: UintArray, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """One number in [0, 1) per (seed, position), with 53 random bits.
+    """Two numbers in [0, 1) per (seed, position), each with 53 random bits.
 
     Args:
         seeds: uint64 [n].
         positions: int64 [n], at least 0.
+
+    Returns:
+        float64 [n, 2].
     """
     position = positions.astype(np.uint64)
     words = philox4x32(_counter(position, 0, _UNIFORM), _split(seeds))
-    high, low = words[:, 0] >> np.uint64(5), words[:, 1] >> np.uint64(6)
+    high, low = words[:, ::2] >> np.uint64(5), words[:, 1::2] >> np.uint64(6)
     return ((high << np.uint64(26)) | low).astype(np.float64) * 2.0**-53
 
 

@@ -12,7 +12,7 @@ NO_PAIRS = np.empty((0, 2), np.int64)
 
 @dataclass(frozen=True, slots=True)
 class FixedNumbers:
-    """Random numbers that a test has chosen: float64 [n]."""
+    """Random numbers that a test has chosen: float64 [n, 2]."""
 
     values: NDArray[np.float64]
 
@@ -21,11 +21,15 @@ class FixedNumbers:
         return self.values[rows]
 
 
+def _two_of_each(numbers: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    return np.broadcast_to(numbers if numbers.ndim == 2 else numbers[..., None], (n, 2))
+
+
 def make_rows(n: int, uniform: object = 0.5, **columns: object) -> SamplingRows:
     """Rows 0..n-1 without filters at temperature 1; `columns` replace fields (scalars repeat).
 
     Args:
-        uniform: the random numbers.
+        uniform: the random numbers, [n, 2]; or [n], or one, for a group and for the token in it.
     """
     plain = SamplingRows(
         logits_index=np.arange(n),
@@ -35,7 +39,7 @@ def make_rows(n: int, uniform: object = 0.5, **columns: object) -> SamplingRows:
         top_p=np.ones(n, np.float32),
         min_p=np.zeros(n, np.float32),
         top_k=np.zeros(n, np.int32),
-        numbers=FixedNumbers(np.broadcast_to(np.asarray(uniform, np.float64), n)),
+        numbers=FixedNumbers(_two_of_each(np.asarray(uniform, np.float64), n)),
         banned=NO_PAIRS,
         bias=NO_PAIRS,
         bias_values=np.empty(0, np.float32),

@@ -5,6 +5,7 @@ import pytest
 import torch
 from tests.unit.kernels.sampling_case import make_penalties, make_rows, take_rows
 
+from tandem.kernels.draw import GROUP
 from tandem.kernels.sampling import sample
 from tandem.memory.workspace import SORTED_BYTES
 from tandem.spec.random import uniform
@@ -80,6 +81,32 @@ def test_draws_are_distributed_as_the_probabilities() -> None:
     expected = 20_000 * np.exp(logits) / np.exp(logits).sum()
     counts = np.bincount(drawn, minlength=12)
     assert ((counts - expected) ** 2 / expected).sum() < 31  # 11 degrees of freedom: p = 0.001
+
+
+def test_draws_from_several_groups_are_distributed_as_the_probabilities() -> None:
+    random = np.random.default_rng(1)
+    vocab = 2 * GROUP + 7
+    logits = random.normal(size=vocab).astype(np.float32)
+    numbers = uniform(np.full(40_000, 12, np.uint64), np.arange(40_000))
+    rows = make_rows(40_000, uniform=numbers)
+    drawn = sample(torch.from_numpy(logits).expand(40_000, vocab), rows).token_ids.numpy()
+    expected = 40_000 * np.exp(logits) / np.exp(logits).sum()
+    square = ((np.bincount(drawn, minlength=vocab) - expected) ** 2 / expected).sum()
+    assert abs(square - (vocab - 1)) < 4 * (2 * (vocab - 1)) ** 0.5  # deviations of a chi-square
+
+
+def test_the_last_bits_of_logits_hardly_ever_change_a_draw() -> None:
+    n, vocab = 4_000, 16_384
+    random = np.random.default_rng(2)
+    logits = random.normal(size=vocab).astype(np.float32) * 3
+    noise = random.normal(size=vocab).astype(np.float32) * 2e-5
+    rows = make_rows(n, uniform=random.random((n, 2)))
+    one, other = (
+        sample(torch.from_numpy(row).expand(n, vocab), rows).token_ids
+        for row in (logits, logits + noise)
+    )
+    # In one draw over all ids it would be some dozens.
+    assert int((one != other).sum()) <= 8
 
 
 def test_banned_tokens_are_never_drawn() -> None:
