@@ -22,3 +22,8 @@ def __getattr__(name: str) -> object:
 
         return SamplingParams
     raise AttributeError(f"module 'tandem' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """What is imported lazily is completed and listed, too."""
+    return sorted({*globals(), *__all__})

@@ -1,5 +1,7 @@
 """What the Python API takes, over an engine without a model."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,16 @@ from tandem.engine.frontend.tokenizer_files import load_tokenizer
 from tandem.spec.errors import ConfigError, RequestError
 
 MAX_MODEL_LEN = 64
+
+
+def test_the_public_api_is_listed_before_it_is_imported() -> None:
+    listed = subprocess.run(
+        [sys.executable, "-c", "import tandem; print(*dir(tandem))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert set(tandem.__all__) <= set(listed)
 
 
 @pytest.fixture

@@ -59,3 +59,9 @@ def test_a_name_of_the_planner_s_says_which_model_is_meant(tmp_path: Path) -> No
 def test_an_absent_directory_is_named(model: str) -> None:
     with pytest.raises(ModelError, match="no directory"):
         resolve_model(model, {})
+
+
+def test_a_name_that_nothing_has_is_told_what_would_do() -> None:
+    with pytest.raises(ModelError, match="no model is known by that name") as caught:
+        resolve_model("nosuchmodel")
+    assert all(form in str(caught.value) for form in ("directory", "ORGANIZATION/NAME", "demo"))
