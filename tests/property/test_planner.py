@@ -45,6 +45,9 @@ def questions(draw: st.DrawFn) -> Question:
     if draw(st.integers(0, 3)) == 0:
         kind = draw(st.sampled_from(CodeType))
         question = replace(question, precision=replace(question.precision, kv=kind))
+    tile_rows = draw(st.sampled_from([None, None, 64, 128]))
+    card = replace(question.hardware.accelerator, tile_rows=tile_rows)
+    question = replace(question, hardware=replace(question.hardware, accelerator=card))
     share = draw(st.floats(0.05, 1.0))
     # often, not everything fits the accelerator, and sometimes not the host either
     host_share = draw(st.sampled_from([1.0, 1.0, 0.06, 0.02]))

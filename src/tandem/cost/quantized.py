@@ -108,7 +108,8 @@ class PreciseStage:
     def __init__(
         self, operations: Iterable[Operation], precision: Precision, kernels: CodeKernels
     ) -> None:
-        self._flops_per_token = self._moved_per_token = self._num_operations = 0
+        self._flops_per_token = self._routed_flops_per_token = 0
+        self._moved_per_token = self._num_operations = 0
         self._kernels = kernels
         self._few = self._many = _Read()
         # of experts, few tokens read few
@@ -120,12 +121,13 @@ class PreciseStage:
             for (shape, format), count in _alike(op.weights, precision).items():
                 by_codes, dequantized = _reads(shape, format, precision, kernels)
                 few, many = few.plus(by_codes, count), many.plus(dequantized, count)
-            self._flops_per_token += op.flops_per_token
             self._moved_per_token += op.activation_elements(1) * precision.activations.size_bytes
             self._num_operations += 1
             if op.experts is None:
+                self._flops_per_token += op.flops_per_token
                 self._few, self._many = self._few.plus(few), self._many.plus(many)
             else:
+                self._routed_flops_per_token += op.flops_per_token
                 self._routed.append((op, few._replace(kernels=0), many))
 
     def read_bytes(self, tokens: int) -> float:
@@ -146,8 +148,16 @@ class PreciseStage:
             apart_bytes += share * (each.apart_bytes + rows * each.apart_per_row)
         size = tokens * self._moved_per_token + read.size_bytes
         kernels = round(self._num_operations + read.kernels)
-        found = cost_of(tokens * self._flops_per_token, size, kernels, rates)
+        # tiles are of products by elements; experts' are of fewer rows, each another number
+        by_elements = self._few == self._many or not self._kernels.by_codes(tokens)
+        rows = rates.whole_tiles(tokens) if by_elements else tokens
+        flops = rows * self._flops_per_token + tokens * self._routed_flops_per_token
+        found = cost_of(flops, size, kernels, rates)
         return found.after(apart_bytes / rates.bytes_per_s)
+
+    def token_flops(self) -> int:
+        """Arithmetic of each token, less than which none takes however many there are."""
+        return self._flops_per_token + self._routed_flops_per_token
 
 
 def _alike(

@@ -1,9 +1,10 @@
 """Rates that work is divided by."""
 
 from dataclasses import dataclass
+from math import inf
 
 from tandem.spec.dtype import DType
-from tandem.spec.hardware import HardwareSpec
+from tandem.spec.hardware import TILED_BYTES, HardwareSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,11 +13,24 @@ class DeviceRates:
 
     Attributes:
         kernel_overhead_s: per kernel, beside its work.
+        tile_rows: linear maps compute so many rows at a time, the last ones as if they were as many
+            (ADR 0061).
+        counted_rows: beyond so many, a number of rows is a mean that says nothing of the last tile,
+            whose empty rows are not counted.
     """
 
     bytes_per_s: float
     flops_per_s: float
     kernel_overhead_s: float
+    tile_rows: int = 1
+    counted_rows: float = inf
+
+    def whole_tiles(self, rows: int) -> int:
+        """Rows that a linear map of so many computes, as far as known; never fewer for more."""
+        if self.tile_rows == 1:
+            return rows
+        counted = rows if rows <= self.counted_rows else int(self.counted_rows)
+        return max(rows, -(-counted // self.tile_rows) * self.tile_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +48,7 @@ def accelerator_rates(hardware: HardwareSpec, dtype: DType) -> DeviceRates:
         facts.memory_bandwidth_bytes_per_s * facts.memory_efficiency,
         facts.flops_per_s[dtype] * facts.compute_efficiency,
         facts.kernel_overhead_s,
+        (facts.tile_rows or 1) if dtype.size_bytes == TILED_BYTES else 1,
     )
 
 

@@ -17,9 +17,17 @@ class Staircase:
     seconds: tuple[float, ...]
 
     @staticmethod
-    def of(time_s: Callable[[int], float], most: int) -> "Staircase":
-        """By asking for 1, 2, 3, 4, 6, 8, 12, ... up to `most` rows."""
+    def of(time_s: Callable[[int], float], most: int, tile_rows: int = 1) -> "Staircase":
+        """By asking for 1, 2, 3, 4, 6, 8, 12, ... up to `most` rows.
+
+        Args:
+            tile_rows: each last row of a tile is asked for as well, and the next one: in between
+                times are nearly flat.
+        """
         sizes = _sizes(most)
+        if tile_rows > 1:
+            edges = range(tile_rows, most, tile_rows)
+            sizes = tuple(sorted({*sizes, *edges, *(edge + 1 for edge in edges)}))
         return Staircase(sizes, tuple(map(time_s, sizes)))
 
     def at(self, size: float) -> float:

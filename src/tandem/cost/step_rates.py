@@ -118,7 +118,8 @@ def _linear(
         return embedding_s + predicted_sweep_s(plan.weights, plan.cpu_rules, tokens, times, split)
 
     most = plan.max_num_batched_tokens
-    return Staircase.of(all_s, most), Staircase.of(layer_s, most)
+    tile = rates.tile_rows
+    return Staircase.of(all_s, most, tile), Staircase.of(layer_s, most, tile)
 
 
 def _attention(

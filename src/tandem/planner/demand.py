@@ -1,7 +1,7 @@
 """What operations ask of the hardware: time alone on it, and shares of what is shared meanwhile."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.cost.quantized import COMPILED, PreciseStage, gpu_kernels
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
@@ -63,14 +63,22 @@ class Demands:
 
     Attributes:
         measured, card: times on the CPU and on the accelerator; None: they follow rates.
+
+    Args:
+        counted: lanes have the rows of a single step, not those of many in the mean, so that the
+            tiles that they fill are known however often requests end.
     """
 
-    def __init__(self, question: Question, page: KVPageSpec) -> None:
+    def __init__(self, question: Question, page: KVPageSpec, *, counted: bool = False) -> None:
         hardware, model = question.hardware, question.model
         self._model, self._dtype = model, question.precision.activations
         self._windows = model.layer_windows
         self._precision = question.precision
         self._device = accelerator_rates(hardware, self._dtype)
+        if not counted:
+            # of more, one ends in each sweep or several do, and places are empty for some sweeps
+            rows = question.lengths.decode_sweeps
+            self._device = replace(self._device, counted_rows=rows)
         host = hardware.host
         self._host = DeviceRates(host.memory_bandwidth_bytes_per_s, host.flops_per_s, 0.0)
         self._links = {
@@ -182,7 +190,8 @@ class Demands:
         if self.measured is not None and (on_cpu or self._host_only):
             return 0.0
         rates = self._host if on_cpu else self._device
-        return sum(self._summed[part, dense].cost(1, rates).compute_s for part in parts)
+        flops = sum(self._summed[part, dense].token_flops() for part in parts)
+        return flops / rates.flops_per_s
 
     def of_blocks(self, queue: Queue, blocks: int) -> Demand:
         """A copy of whole KV blocks, of all layers."""

@@ -38,6 +38,8 @@ class Predictor:
         else:
             self.loads = Loads(question.lengths)
             self.pace = PromptPace(question, self.loads)
+        precise = question.model.experts is None and not question.precision.quantized
+        self._convex = precise and question.follows_lines
         self._bounds: dict[Candidate, Rates] = {}
         self._predictions: dict[Candidate, Prediction] = {}
         self._first_bounds: dict[Candidate, float] = {}
@@ -101,8 +103,8 @@ class Predictor:
     def rough_bound(self, candidate: Candidate) -> float:
         """With as many prompts in each sweep as in the mean of those that read any, which takes no
         longer than the mean of theirs, time being convex in tokens; with as few as any of those
-        where it is not: few tokens need few experts, and weights in few bits are dequantized from
-        some number of tokens on. Closer than the first, and dearer.
+        where it is not: few tokens need few experts, weights in few bits are dequantized from some
+        number of tokens on, and tiles make stairs. Closer than the first, and dearer.
         """
         if self._q.objective == "latency":
             return self.bound(candidate).tokens_per_s
@@ -113,8 +115,7 @@ class Predictor:
     def _rough_bound(self, candidate: Candidate) -> float:
         pace = self.pace.of(candidate)
         chunks, chunk, hosted = pace.chunks, pace.chunk, pace.on_host
-        convex = self._q.model.experts is None and not self._q.precision.quantized
-        few = chunks.mean if convex else min(tokens for _, tokens in chunks.weighted)
+        few = chunks.mean if self._convex else min(tokens for _, tokens in chunks.weighted)
         steady_s = mixed_s = self._mixed_s(candidate, few, hosted, self._sweeps.bound_s)
         if chunk != few:
             mixed_s = self._mixed_s(candidate, chunk, hosted, self._sweeps.bound_s)

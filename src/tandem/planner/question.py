@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
+from tandem.cost.rates import accelerator_rates
 from tandem.profiling.measurements import AcceleratorMeasurements, HostMeasurements
 from tandem.profiling.shared_link import APART, both_ways
 from tandem.spec.errors import ConfigError
@@ -189,6 +190,21 @@ class Question:
     def follows_rates(self) -> bool:
         """Whether all times do; else some were measured."""
         return self.measured is None and self.measured_card is None
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows that linear maps on the accelerator compute at a time."""
+        return accelerator_rates(self.hardware, self.precision.activations).tile_rows
+
+    @property
+    def follows_lines(self) -> bool:
+        """Whether times are rooflines of their work, without stairs."""
+        return self.measured_card is None and self.tile_rows == 1
+
+    def without_tiles(self) -> "Question":
+        """Of an accelerator that is never slower, and as fast where tiles are whole."""
+        card = replace(self.hardware.accelerator, tile_rows=None)
+        return replace(self, hardware=replace(self.hardware, accelerator=card))
 
     @property
     def link_both_ways(self) -> float:

@@ -25,7 +25,7 @@ class Effort:
         rounds: samples of each time, in turns, after one that is thrown away.
         kinds: of weights. card_kinds: of those, what an accelerator multiplies by.
         sides: of square weights. rows: that they are multiplied by; card_rows: by an accelerator,
-            whose tiles make steps.
+            whose tiles make steps: where they would end, one row further, and in their middle.
         heads, kv: attention's shape, and what its pages hold.
         batches, contexts: of decode attention, every combination.
         prompts, prompt_tokens: of an accelerator's attention within prompts, likewise.
@@ -48,7 +48,8 @@ class Effort:
     disk_bytes: int
     trips: int
     card_rows: tuple[int, ...] = (
-        1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512,
+        1, 4, 8, 16, 32, 64, 65, 96, 128, 129, 160, 192, 193, 224, 256, 257, 288, 320, 321, 384,
+        385, 448, 449, 512,
     )  # fmt: skip
     prompts: tuple[int, ...] = (1, 4)
     prompt_tokens: tuple[int, ...] = (64, 512, 2048)

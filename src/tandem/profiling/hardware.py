@@ -12,9 +12,10 @@ from tandem.profiling.measurements import (
 from tandem.profiling.profile import Profile
 from tandem.profiling.shared_memory import shared_memory
 from tandem.spec.dtype import DType
-from tandem.spec.hardware import AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts
+from tandem.spec.hardware import TILED_BYTES, AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts
 
 _FLOATS = tuple(dtype.value for dtype in DType)
+_TILED = tuple(dtype.value for dtype in DType if dtype.size_bytes == TILED_BYTES)
 
 
 def measured_hardware(profile: Profile, memory_bytes: int) -> HardwareSpec:
@@ -58,6 +59,8 @@ def host_facts(
 
 def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
     """The accelerator, but for what was measured of single kernels (`planner/measured/card.py`)."""
+    from tandem.profiling.tiles import measured_tile  # a host by itself starts without it
+
     return AcceleratorFacts(
         memory_bytes=measured.memory_bytes,
         memory_bandwidth_bytes_per_s=measured.copy_bytes_per_s,
@@ -70,6 +73,7 @@ def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
             for times in measured.linear
             if times.kind in _FLOATS
         },
+        tile_rows=measured_tile([times for times in measured.linear if times.kind in _TILED]),
     )
 
 

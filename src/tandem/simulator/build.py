@@ -138,7 +138,7 @@ def _costs(planned: Planned) -> ProgramCosts:
     question, plan = planned.question, planned.plan
     model = question.model
     return ProgramCosts(
-        Demands(question, Footprint(question).page),
+        Demands(question, Footprint(question).page, counted=True),
         plan.block_size,
         model.layer_windows,
         model.dense_layers,

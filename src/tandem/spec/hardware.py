@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from tandem.spec.dtype import DType
 
+TILED_BYTES = 2
+"""Of an element of the types whose products' tiles are told."""
+
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorFacts:
@@ -18,6 +21,8 @@ class AcceleratorFacts:
         kernel_overhead_s: time that each kernel costs the device beside its work.
         compute_capability: as CUDA counts (8.9), which decides what kernels can do; None if not
             known.
+        tile_rows: of how many rows, in whole tiles, products of 16-bit types compute each, as
+            measured; None if not known.
     """
 
     memory_bytes: int
@@ -28,6 +33,7 @@ class AcceleratorFacts:
     kernel_overhead_s: float
     flops_per_s: Mapping[DType, float]
     compute_capability: float | None = None
+    tile_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

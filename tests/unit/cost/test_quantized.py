@@ -120,3 +120,20 @@ def test_more_rows_take_no_less(rows: int, more: int, bits: int) -> None:
     for model in (LLAMA, EXPERTS):
         times = [cost(model, tokens, bits, GPU).total_s for tokens in (rows, rows + more)]
         assert times[0] <= times[1] * (1 + 1e-9)
+
+
+TILED = replace(RATES, tile_rows=64)
+
+
+@given(rows=st.integers(1, 600), more=st.integers(0, 100))
+def test_whole_tiles_are_computed_and_only_their_rows_moved(rows: int, more: int) -> None:
+    operations = [op for op in layer_operations(LLAMA) if not op.is_attention]
+    stage = PreciseStage(operations, PLAIN, GPU)
+    plain, tiled = stage.cost(rows, RATES), stage.cost(rows, TILED)
+    assert tiled._replace(compute_s=plain.compute_s) == plain
+    whole = stage.cost(-(-rows // 64) * 64, RATES)
+    assert tiled.compute_s == pytest.approx(whole.compute_s)
+    assert stage.cost(rows + more, TILED).compute_s >= tiled.compute_s
+    mean = replace(TILED, counted_rows=100)
+    assert stage.cost(rows + more, mean).compute_s >= stage.cost(rows, mean).compute_s
+    assert stage.cost(rows, mean).compute_s >= plain.compute_s

@@ -30,3 +30,12 @@ def test_it_is_exact_where_the_times_are_linear_and_near_where_they_bend(rows: i
 
 def test_no_rows_take_no_time() -> None:
     assert Staircase.of(seconds, 10).at(0) == 0.0
+
+
+@given(rows=st.integers(1, 1000), tile=st.sampled_from((16, 64, 128)))
+def test_with_tiles_it_is_exact_at_both_of_their_ends_and_between(rows: int, tile: int) -> None:
+    def in_tiles(rows: int) -> float:
+        return max(3.0, -(-rows // tile) * tile / 20)
+
+    stairs = Staircase.of(in_tiles, 1000, tile)
+    assert stairs.at(rows) == pytest.approx(in_tiles(rows), rel=1e-12)

@@ -12,10 +12,12 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
+from tandem.planner.prompt_pace import PromptPace
 from tandem.planner.relaxation.ceiling import Ceilings
 from tandem.planner.search.candidates import Candidates
 from tandem.planner.search.moves import Moves
 from tandem.planner.search.search import Search
+from tandem.planner.sweep_load import Loads
 
 _SLOW, _FAST = 1e9, 10e12  # bytes per second that the host's cores read
 
@@ -90,7 +92,8 @@ def test_without_rows_on_the_accelerator_there_is_nothing_to_be_ahead_of() -> No
     assert not ahead(0, 40).ahead
     candidates = Candidates(QUESTION, Footprint(QUESTION))
     tight = ahead(1, 40, LAYERS)
-    found = [*candidates.of(POLICIES["rendezvous"]), *Moves(candidates, QUESTION.model).of(tight)]
+    moves = Moves(candidates, QUESTION.model, PromptPace(QUESTION, Loads(QUESTION.lengths)), 64)
+    found = [*candidates.of(POLICIES["rendezvous"]), *moves.of(tight)]
     cohorts = [each for each in found if each.strategy == "rendezvous-ahead"]
     assert cohorts
     assert all(each.device_rows for each in cohorts)

@@ -12,12 +12,14 @@ from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES, Policy
+from tandem.planner.prompt_pace import PromptPace
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
 from tandem.planner.search.candidates import Candidates
 from tandem.planner.search.moves import Moves
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import STEP_SIZES, StepSizes, with_steps_that_fit
+from tandem.planner.sweep_load import Loads
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.units import GIB
@@ -129,7 +131,8 @@ def test_moves_keep_the_size_and_sizes_about_the_placement() -> None:
     footprint = Footprint(question)
     candidates = Candidates(question, footprint)
     start = candidate_of("ride-along", Elsewhere(4), 8, 6, step_tokens=512)
-    assert {moved.step_tokens for moved in Moves(candidates, question.model).of(start)} == {512}
+    moves = Moves(candidates, question.model, PromptPace(question, Loads(question.lengths)), 64)
+    assert {moved.step_tokens for moved in moves.of(start)} == {512}
     found = list(StepSizes(question, footprint, candidates).of(start))
     assert {moved.step_tokens for moved in found} == {0, 128, 8192}
     for moved in found:

@@ -30,6 +30,8 @@ class BlockPrices:
     def __init__(
         self, question: Question, precisions: Precisions, footprint: BlockFootprint
     ) -> None:
+        # bounds of blocks are lines over tokens, of which passes and prompts have many tiles
+        question = question.without_tiles()
         self._q, self._precisions, self._footprint = question, precisions, footprint
         self._rates = accelerator_rates(question.hardware, precisions.plain.activations)
         self._windows = question.model.layer_windows

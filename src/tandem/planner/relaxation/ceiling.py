@@ -93,6 +93,8 @@ class Ceilings:
         homes: Sequence[LayerHome] | None = None,
         steps: Sequence[int] | None = None,
     ) -> None:
+        # rows of a range are bounded by the fewest, and by lines: below stairs, not along them
+        question = question.without_tiles()
         self._q = question
         self._steps = question.steps if steps is None else steps
         self._prices = Prices(question, footprint)

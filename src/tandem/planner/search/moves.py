@@ -6,7 +6,9 @@ from tandem.plan.disk_slots import SLOTS
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.prompt_pace import PromptPace
 from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.tile_edges import at_tile_edges
 from tandem.spec.model import ModelSpec
 
 _FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
@@ -16,17 +18,28 @@ _MORE_EXPERTS = (-1, 1, -4, 4)
 
 
 class Moves:
-    """Moves among candidates of a model."""
+    """Moves among candidates of a model.
 
-    def __init__(self, candidates: Candidates, model: ModelSpec) -> None:
-        self._candidates = candidates
+    Args:
+        pace: of prompts beside a candidate's rows.
+        tile_rows: that the accelerator's linear maps compute at a time.
+    """
+
+    def __init__(
+        self, candidates: Candidates, model: ModelSpec, pace: PromptPace, tile_rows: int
+    ) -> None:
+        self._candidates, self._pace, self._tile_rows = candidates, pace, tile_rows
         self._layers = model.num_layers - len(model.dense_layers)
         self._experts = 0 if model.experts is None else model.experts.count
 
     def of(self, candidate: Candidate) -> Iterator[Candidate]:
         """Candidates nearby, in steps of the same size; the rows on the accelerator, if there are
-        any, are as many as fit.
+        any, are as many as fit, or as fill tiles.
         """
+        if self._tile_rows > 1:
+            pace = self._pace.of(candidate)
+            if pace.finished <= 1:  # else tiles are not told apart, see `Demands`
+                yield from at_tile_edges(candidate, self._tile_rows, pace.chunk)
         step, reads = candidate.step_tokens, candidate.reads_here
         for elsewhere, factor in self._steps(candidate):
             hosted = round(candidate.host_rows * factor)

@@ -68,7 +68,7 @@ class Search:
             self._glances = Glances(question, self._sweeps, self.predictor, like=seen)
         candidates = Candidates(question, self.footprint)
         self._options = Options(question, self.footprint, self.predictor)
-        moves = Moves(candidates, question.model)
+        moves = Moves(candidates, question.model, self.predictor.pace, question.tile_rows)
         self._climbing = Climbing(self._options, moves, self.predictor, self._effort)
         self._sizes = OtherSizes(
             question,
