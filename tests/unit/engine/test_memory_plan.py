@@ -10,9 +10,10 @@ from tests.unit.engine.small_model import FLOAT32, SPEC
 from tandem.engine.building.scheduler_options import prices_of
 from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
+from tandem.engine.sizing.weight_notes import void_host_layers
 from tandem.memory.scratch import KERNEL_BYTES, page_table_bytes
 from tandem.plan.online import OnlinePlan
-from tandem.plan.weights import disk_layers, layers_at, streamed_layers
+from tandem.plan.weights import as_runs, disk_layers, layers_at, streamed_layers
 from tandem.spec.config import EngineConfig, HostLayers
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -379,6 +380,14 @@ def test_steps_are_chosen_where_requests_are_to_lie_on_the_host_and_rates_are_kn
     assert (unknown.strategy, unknown.interposition_budget) == ("ride-along", 0)
     assert any("--tpot-bound 100ms has no effect" in note for note in unknown.notes)
     assert plan(CONFIG, hardware=load_hardware("small")).plan.strategy == "ride-along"
+
+
+def test_host_layers_of_which_there_are_none_are_said_to_have_no_effect() -> None:
+    options = replace(CONFIG, host_layers="stream")
+    resident = plan(options, Capacities(8 * GIB, 8 * GIB, real=False)).plan.notes
+    assert "--host-layers stream has no effect: all layers are resident" in resident
+    assert not any("no effect" in note for note in plan().plan.notes)
+    assert void_host_layers(options, as_runs(["resident", "streamed", "streamed"])) == ()
 
 
 def test_a_bound_on_steps_is_refused_where_none_are_chosen() -> None:

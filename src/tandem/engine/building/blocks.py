@@ -13,8 +13,8 @@ from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
 from tandem.engine.block_stats import BlockCounts, BlockStats
 from tandem.engine.building.model_loading import (
     choose_types,
-    copy_notes,
     device_kernel_notes,
+    disk_notes,
     host_kernel_notes,
     load_reported,
     require_compiled,
@@ -157,7 +157,7 @@ def _build(
         assembled.measures,
         str(precision),
         plan.max_model_len,
-        notes + plan.notes + assembled.notes + copy_notes(config, on_disk),
+        notes + plan.notes + assembled.notes + disk_notes(config, on_disk),
         hits.by_layer,
         ProcessPeak(target.host),
         counts,

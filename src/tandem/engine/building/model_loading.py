@@ -126,11 +126,24 @@ def disk_placement(config: EngineConfig, on_disk: tuple[int, ...]) -> DiskPlacem
     return DiskPlacement(on_disk, config.disk_io, spool_folders(config), copy_folders(config))
 
 
-def copy_notes(config: EngineConfig, on_disk: tuple[int, ...]) -> tuple[str, ...]:
-    """Says so if copies are named, but nothing is read from disk."""
-    if on_disk or not copy_folders(config):
+def disk_notes(config: EngineConfig, on_disk: tuple[int, ...]) -> tuple[str, ...]:
+    """Says of each option about layers on disk that there are none, if there are none.
+
+    Raises:
+        ConfigError: as `copy_folders`.
+    """
+    if on_disk:
         return ()
-    return ("--disk-copies changes nothing: all layers are in memory, and none is read from disk",)
+    asked = {
+        "--spool-dir": config.spool_dir,
+        "--disk-copies": copy_folders(config),
+        "--disk-io": config.disk_io != "direct",
+    }
+    return tuple(
+        f"{flag} changes nothing: all layers are in memory, and none is read from disk"
+        for flag, given in asked.items()
+        if given
+    )
 
 
 def with_usable_ends(spec: ModelSpec) -> tuple[ModelSpec, tuple[str, ...]]:

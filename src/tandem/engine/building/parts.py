@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tandem.engine.building.model_loading import copy_notes, load_reported, require_compiled
+from tandem.engine.building.model_loading import disk_notes, load_reported, require_compiled
 from tandem.engine.building.scheduler_options import scheduler_config
 from tandem.engine.building.situation import Situation, situation_of, with_sizes
 from tandem.engine.building.target import Target
@@ -79,7 +79,7 @@ def build_parts(
         target = situation.target
         assembled = assemble(config, model, memory, target.choice, listeners)
         said = _graph_notes(config, assembled.machine) + assembled.notes
-        memory = _with_notes(memory, said + copy_notes(config, on_disk))
+        memory = _with_notes(memory, said + disk_notes(config, on_disk))
         spec, precision = situation.spec, situation.precision
         return EngineParts(config, spec, target, precision, memory, assembled, disk)
 

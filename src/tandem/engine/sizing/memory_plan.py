@@ -26,7 +26,7 @@ from tandem.engine.sizing.step_bounds import (
     largest_step,
     strategy_of,
 )
-from tandem.engine.sizing.weight_notes import weight_notes
+from tandem.engine.sizing.weight_notes import void_host_layers, weight_notes
 from tandem.engine.sizing.weight_placement import WeightSizes, refuse_fixed, refuse_tied
 from tandem.memory.budget import MemoryBudget
 from tandem.memory.host_default import default_host_blocks
@@ -192,7 +192,7 @@ def _plan(asked: _Asked) -> MemoryPlan:
     placement, sizes = placed.layers, sizes.with_embedding(placed.embedding)
     check_placement(config, placement)
     device, host = _budgets(sizes, placement, around, capacities)
-    notes = asked.notes
+    notes = asked.notes + void_host_layers(config, placement)
     if planned is None:
         rules = ()
         if hardware is not None:

@@ -14,6 +14,7 @@ from tandem.plan.weights import (
     layers_at,
     resident_experts,
 )
+from tandem.spec.config import EngineConfig
 from tandem.spec.units import format_size
 
 
@@ -49,6 +50,16 @@ def weight_notes(
             "memory, from which the accelerator reads a row for each token"
         )
     return tuple(notes)
+
+
+def void_host_layers(
+    config: EngineConfig, placement: tuple[WeightPlacement, ...]
+) -> tuple[str, ...]:
+    """A note if it was said what becomes of layers without room, and there are none."""
+    elsewhere = set(homes_by_layer(placement).values()) - {"resident"}
+    if config.host_layers == "auto" or elsewhere:
+        return ()
+    return (f"--host-layers {config.host_layers} has no effect: all layers are resident",)
 
 
 def _of(rules: Sequence[CpuRule], layers: tuple[int, ...]) -> list[CpuRule]:
