@@ -14,7 +14,7 @@ class DeviceRates:
     Attributes:
         kernel_overhead_s: per kernel, beside its work.
         tile_rows: linear maps compute so many rows at a time, the last ones as if they were as many
-            (ADR 0061).
+            (ADR 0059).
         counted_rows: beyond so many, a number of rows is a mean that says nothing of the last tile,
             whose empty rows are not counted.
     """

@@ -1,4 +1,4 @@
-"""Candidates nearby whose linear maps compute no row for nothing: at the ends of tiles (ADR 0061).
+"""Candidates nearby whose linear maps compute no row for nothing: at the ends of tiles (ADR 0059).
 
 Engines keep to a plan's numbers of requests as limits, so that what runs at the end of a tile does
 not fall into the next one.
