@@ -30,8 +30,8 @@ def resolve_model(model: str, environ: Mapping[str, str] | None = None) -> Path:
     hub_id = model if _HUB_ID.fullmatch(model) else _known_hub_id(model)
     if hub_id is None:
         raise ModelError(
-            f"there is no directory '{model}', and no model is known by that name; give a model "
-            f"directory, a Hugging Face id (ORGANIZATION/NAME), or '{DEMO_MODEL}'"
+            f"there is no directory '{model}'; give a model directory, a Hugging Face id "
+            f"(ORGANIZATION/NAME), or '{DEMO_MODEL}'"
         )
     cache = hub_cache(os.environ if environ is None else environ)
     snapshot = _find_snapshot(cache / f"models--{hub_id.replace('/', '--')}")

@@ -62,6 +62,6 @@ def test_an_absent_directory_is_named(model: str) -> None:
 
 
 def test_a_name_that_nothing_has_is_told_what_would_do() -> None:
-    with pytest.raises(ModelError, match="no model is known by that name") as caught:
+    with pytest.raises(ModelError, match="there is no directory") as caught:
         resolve_model("nosuchmodel")
     assert all(form in str(caught.value) for form in ("directory", "ORGANIZATION/NAME", "demo"))
