@@ -82,7 +82,7 @@ def filter_min_p(weights: Tensor, min_p: Tensor) -> None:
 def draw_tokens(weights: Tensor, uniform: Tensor) -> Tensor:
     """Draw a group of `GROUP` successive ids, then a token of it, each by inverting a cumulative
     distribution in the order of ids. In one draw over all ids the last bits of the logits, which
-    depend on the batch, would move a token's bounds by what they do to all before it (ADR 0063).
+    depend on the batch, would move a token's bounds by what they do to all before it (ADR 0060).
 
     Args:
         weights: int64 [n, vocab].
