@@ -150,6 +150,7 @@ def _plan(
 
     if policies.offline:
         _refuse_beside_offline(requested, goal)
+    _refuse_rate_of_one(requested, goal)
     if shown.plot is not None:
         from tandem.bench.picture import check_plot
 
@@ -230,6 +231,15 @@ def _refuse_beside_offline(requested: RequestOptions, goal: GoalOptions) -> None
         tpot_bound=goal.tpot_bound,
         objective=goal.objective != "throughput",
     )
+
+
+def _refuse_rate_of_one(requested: RequestOptions, goal: GoalOptions) -> None:
+    if goal.objective == "latency" and requested.rate is not None:
+        raise ConfigError(
+            "--objective latency plans for one request at a time, however often they come: leave "
+            "--rate out, or plan with --objective throughput",
+            param="rate",
+        )
 
 
 def _refuse_cycle_of_host(hardware: "PlanHardware", shown: OutputOptions) -> None:

@@ -45,14 +45,15 @@ class Runs:
             yield self._run(value, self._planned(hardware, requested), requested)
 
     def _at_rates(self, rates: tuple[float, ...]) -> Iterator[Run]:
-        """With one plan, and a trace that is read once."""
-        waiting, traced = self._requested(None), self.served.trace is not None
-        if traced:
-            at_rate(waiting, rates[0], self.served.seed)  # refused before the plan is made
-        planned = self._planned(self.hardware, waiting)
+        """With one plan, for the highest rate, and a trace that is read once."""
+        traced = self._requested(None) if self.served.trace is not None else None
+
+        def coming(rate: float) -> Workload:
+            return at_rate(traced, rate, self.served.seed) if traced else self._requested(rate)
+
+        planned = self._planned(self.hardware, coming(max(rates)))
         for rate in rates:
-            coming = at_rate(waiting, rate, self.served.seed) if traced else self._requested(rate)
-            yield self._run(rate, planned, coming)
+            yield self._run(rate, planned, coming(rate))
 
     def _requested(self, rate: float | None, generate: str | None = None) -> Workload:
         return read_workload(self.served.one_run(rate, generate or self.served.generate))

@@ -74,7 +74,8 @@ def runs_text(model: str, flag: str | None, runs: Sequence[Run]) -> Iterator[str
         )
     yield from (f"note: {note}" for note in first.workload.notes)
     plans = dict.fromkeys(_plan_text(run) for run in runs)
-    yield from (f"plan: {plan}" for plan in plans)
+    of = f" for {max(run.value or 0 for run in runs):g} requests/s" if flag == RATES else ""
+    yield from (f"plan{of}: {plan}" for plan in plans)
     yield ""
     if flag is None:
         yield from _one(first.outcome, first)

@@ -263,6 +263,10 @@ def test_a_trace_s_requests_come_at_a_rate_unless_they_have_times(
         ),
         (["--accelerator", "a10g", "--prompt", "many"], "--prompt 'many' is no number of tokens"),
         (["--accelerator", "a10g", "--prompt", "200000"], "the model takes 131072"),
+        (
+            ["--accelerator", "a10g", "--objective", "latency", "--rate", "5"],
+            "one request at a time, however often they come: leave --rate out",
+        ),
         (["--accelerator", "a10g", "--rate", "0"], "--rate must be above 0"),
         (["--accelerator", "a10g", "--rate", "1e-320"], "at least 1e-06, not 1e-320"),
         (["--accelerator", "a10g", "--requests", "99999999999"], "Invalid value"),

@@ -49,6 +49,9 @@ def test_a_list_of_values_is_a_row_each_and_a_curve(
     first, second = found["runs"]
     if sweep[0] == "--rates":
         assert first["plan"] == second["plan"]
+        highest = json.loads(commands.run(*SIMULATE, *FEW, "--rate", "8", "--json").out)
+        assert first["plan"] == highest["runs"][0]["plan"]
+        assert "plan for 8 requests/s: " in ran.out
         assert first["latency"]["p50_s"] < second["latency"]["p50_s"]
         assert first["tokens_per_s"] < second["tokens_per_s"]
     elif sweep[0] == "--generate":
