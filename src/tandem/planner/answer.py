@@ -213,7 +213,7 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
         strategy=candidate.strategy,
         weights=candidate.placement(question.model),
         embedding="host" if candidate.embedding else "resident",
-        cpu_rules=candidate.cpu_rules(question.model),
+        cpu_rules=candidate.cpu_rules(question.model, places),
         device_blocks=device_blocks,
         host_blocks=min(cap, footprint.host_blocks(candidate)),
         block_size=question.block_size,

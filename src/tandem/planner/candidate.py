@@ -48,7 +48,8 @@ class Candidate(NamedTuple):
             every layer.
         experts: resident ones of mixtures that are elsewhere, as in `Elsewhere`.
         step_tokens: most that a step computes; 0: as many as the question says.
-        reads_here: requests on the host read their prompts on the accelerator.
+        prompts_here: of requests on the host, that have room on the accelerator at once to be read
+            there; 0: they are read on the host.
     """
 
     strategy: Strategy
@@ -64,7 +65,12 @@ class Candidate(NamedTuple):
     embedding: bool = False
     experts: int = 0
     step_tokens: int = 0
-    reads_here: bool = False
+    prompts_here: int = 0
+
+    @property
+    def reads_here(self) -> bool:
+        """Whether requests on the host read their prompts on the accelerator."""
+        return self.prompts_here > 0
 
     @property
     def elsewhere(self) -> Elsewhere:
@@ -103,7 +109,7 @@ class Candidate(NamedTuple):
         return Candidate(
             self.strategy, elsewhere.streamed, self.device_rows, self.host_rows, self.device_share,
             elsewhere.on_cpu, elsewhere.how, elsewhere.on_disk, elsewhere.mlps, self.passes,
-            elsewhere.embedding, elsewhere.experts, self.step_tokens, self.reads_here,
+            elsewhere.embedding, elsewhere.experts, self.step_tokens, self.prompts_here,
         )  # fmt: skip
 
     def hosted(self) -> "Candidate":
@@ -117,7 +123,7 @@ class Candidate(NamedTuple):
 
     def idle(self) -> "Candidate":
         """The same without requests."""
-        return self._replace(device_rows=0, host_rows=0, device_share=0.0, reads_here=False)
+        return self._replace(device_rows=0, host_rows=0, device_share=0.0, prompts_here=0)
 
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""
@@ -173,9 +179,11 @@ class Candidate(NamedTuple):
         """Homes of all layers."""
         return self.elsewhere.placement(model.num_layers, model.dense_layers)
 
-    def cpu_rules(self, model: ModelSpec) -> tuple[CpuRule, ...]:
-        """Steps of streamed layers that the CPU computes: those of no more tokens than rows."""
-        return self.elsewhere.rules(model.num_layers, self.rows, model.dense_layers)
+    def cpu_rules(self, model: ModelSpec, places: int) -> tuple[CpuRule, ...]:
+        """Steps of streamed layers that the CPU computes: those of no more tokens than requests may
+        run, more of which may decode than are planned.
+        """
+        return self.elsewhere.rules(model.num_layers, places, model.dense_layers)
 
     def describe(self, num_layers: int) -> str:
         """One line for people."""
@@ -229,13 +237,13 @@ def candidate_of(
     passes: int = 0,
     step_tokens: int = 0,
     *,
-    reads_here: bool = False,
+    prompts_here: int = 0,
 ) -> Candidate:
     """With rows on the accelerator and on the host."""
     return Candidate(
         strategy, elsewhere.streamed, device, hosted, 0.0, elsewhere.on_cpu, elsewhere.how,
         elsewhere.on_disk, elsewhere.mlps, passes, elsewhere.embedding, elsewhere.experts,
-        step_tokens, reads_here,
+        step_tokens, prompts_here,
     )  # fmt: skip
 
 

@@ -205,7 +205,7 @@ class Footprint:
             candidate.device_rows,
             candidate.host_rows,
             candidate.passes,
-            reads_here=candidate.reads_here,
+            prompts_here=candidate.prompts_here,
         )
 
     def room(self, strategy: Strategy, elsewhere: Elsewhere, step_tokens: int = 0) -> Room:
@@ -253,7 +253,7 @@ class Footprint:
             return rows * split, rows * (last - split)
         followed = candidate.rows < self._q.lengths.requests
         reading = num_places(self._q, candidate) > candidate.rows
-        passing = self.held.passing if candidate.reads_here else 0
+        passing = self.held.passing(candidate.prompts_here)
         return (
             self.held.wanted(candidate.device_rows, device, followed=followed, reading=reading)
             + passing,

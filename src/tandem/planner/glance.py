@@ -72,7 +72,7 @@ class _Requests(NamedTuple):
     mixed: tuple[_Mixed, ...]
 
 
-_Places = tuple[Strategy, int, int, float, int, int]
+_Places = tuple[Strategy, int, int, float, int, int, int]
 """Of requests, by which candidates share what these bring."""
 
 
@@ -138,8 +138,8 @@ class Glances:
             """
             sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
             drain_s = max(self._q.lengths.later_tokens * decode_s, last_sweeps * alone_s)
-            predictor = self._predictor
-            return _ROUNDED_UP * predictor.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
+            edges = mixed_s, decode_s, drain_s
+            return _ROUNDED_UP * self._predictor.job_bound(candidate, pace, sweep_s, edges)
 
         plain = bound(decode_s)
         if not lends:
@@ -188,18 +188,21 @@ class Glances:
     def _requests_of(self, candidate: Candidate) -> tuple[_Requests, float]:
         """With less than which attention of rows that decode takes in no sweep."""
         rows = candidate.device_rows, candidate.host_rows, candidate.device_share
-        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens)
+        sizes = candidate.step_tokens, candidate.prompts_here
+        key = (candidate.strategy, *rows, candidate.passes, *sizes)
         found = self._requests.get(key)
         if found is None:
             found = self._requests[key] = self._made(candidate)
         attention_s = self._attentions.get(key)
         if attention_s is None:
-            attention_s = self._attention_s(self._predictor.loads.of(candidate).main)
+            decoding = self._predictor.pace.decoding(candidate)
+            attention_s = self._attention_s(self._predictor.loads.of(decoding).main)
             self._attentions[key] = attention_s
         return found, attention_s
 
     def _made(self, candidate: Candidate) -> _Requests:
-        pace, beside = self._predictor.pace.of(candidate), candidate.in_every_sweep()
+        pace = self._predictor.pace.of(candidate)
+        beside = self._predictor.pace.decoding(candidate).in_every_sweep()
         mixed = [
             _Mixed(share, *self._stages_of(beside, size)) for share, size in pace.chunks.weighted
         ]

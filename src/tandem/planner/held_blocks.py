@@ -81,12 +81,9 @@ class HeldBlocks:
             last=max(_blocks(round(lengths.total_tokens), block_size), mean),
         )
 
-    @property
-    def passing(self) -> int:
-        """On the accelerator, of prompts whose requests go to the host: one is read while the one
-        before it leaves.
-        """
-        return 2 * self.prompt
+    def passing(self, prompts: int) -> int:
+        """On the accelerator, of so many prompts whose requests go to the host."""
+        return prompts * self.prompt
 
     def wanted(
         self, rows: int, pool_blocks: int, *, followed: bool = True, reading: bool = False

@@ -2,6 +2,7 @@
 
 from tandem.plan.online import OnlinePlan
 from tandem.planner.candidate import Candidate
+from tandem.planner.passing import LEAVING_SWEEPS, passing_sweeps
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.wave_parts import part_of
@@ -38,9 +39,17 @@ def _wave(question: Question, candidate: Candidate, plan: OnlinePlan) -> Wave:
         device, host, on_device, on_host = 0, device + host, 0, places
     elif plan.kv_placement == "host":
         on_device, on_host = 0, places
+    room = max(1, plan.max_num_batched_tokens - in_sweeps)
+    per_prompt = leaving = 0.0
+    if candidate.reads_here:
+        sweeps = passing_sweeps(question.lengths.prompt_tokens, room)
+        per_prompt, leaving = sweeps / candidate.prompts_here, float(LEAVING_SWEEPS)
     return Wave(
-        homes=(Home(device, on_device, True), Home(host, on_host, False, per_token)),
+        homes=(
+            Home(device, on_device, True),
+            Home(host, on_host, False, per_token, per_prompt, leaving),
+        ),
         places=places,
         block_size=plan.block_size,
-        prompt_tokens=max(1, plan.max_num_batched_tokens - in_sweeps),
+        prompt_tokens=room,
     )

@@ -125,6 +125,10 @@ WITHOUT_PASSES = replace(
     strategies=tuple(strategy for strategy in STRATEGIES if strategy != "asymmetric"),
 )
 """All but cohorts that have passes of their own."""
+GPU_ONLY_BESIDE_CPU = replace(
+    POLICIES["gpu-only"], name="gpu-only alone", homes=CPU_HOMES, single_experts=True
+)
+"""All KV on the accelerator, whoever computes layers."""
 OFFLINE: tuple[str, ...] = ("zero-inference-stream", "flexgen", "kvpr", "park-egger", "lm-offload")
 """Policies of batch jobs in blocks, which `planner/offline/` has."""
 

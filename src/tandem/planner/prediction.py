@@ -18,6 +18,10 @@ from tandem.planner.sweeps import Sweeps
 from tandem.planner.utilisation import busy_shares, mean_sweep
 
 TimeOf = Callable[[Elsewhere, SweepLoad], float]
+Edges = tuple[float, float, float]
+"""Seconds of what a job begins and ends with: of a sweep with as much of prompts as the pace says,
+of one that reads none, and of the last rows' decoding.
+"""
 _ROUNDED_DOWN = 1 - 1e-9
 
 
@@ -64,12 +68,12 @@ class Predictor:
 
     def _first_bound(self, candidate: Candidate) -> float:
         lengths, here, bound_s = self._q.lengths, candidate.elsewhere, self._sweeps.bound_s
-        decode_s = self._decode_s(candidate, bound_s)
+        decode_s, decoding = self._decode_s(candidate, bound_s), self.pace.decoding(candidate)
         if self._q.objective == "latency":
             self._note_if_late(candidate, decode_s)
             ttft_s = lengths.prompt_tokens * self._sweeps.token_s(here)
             return lengths.generated_tokens / (ttft_s + lengths.later_tokens * decode_s)
-        beside, least_s, load = candidate.in_every_sweep(), decode_s, self.loads.of(candidate)
+        beside, least_s, load = decoding.in_every_sweep(), decode_s, self.loads.of(decoding)
         if here.lent:  # in sweeps with prompts nothing is
             least_s = bound_s(here.lending(0), load)
         if candidate.has_cohorts and not (candidate.device_rows or candidate.halves):
@@ -86,7 +90,8 @@ class Predictor:
         sweep_s = steady_s + (1 - pace.chunks.share) * decode_s
         self._note_if_late(candidate, sweep_s)
         drain_s = self._drain_s(candidate, decode_s, bound_s)
-        return self.job_bound(candidate, pace, sweep_s, mixed_s(pace.chunk), drain_s)
+        edges = mixed_s(pace.chunk), decode_s, drain_s
+        return self.job_bound(candidate, pace, sweep_s, edges)
 
     def is_surely_late(self, candidate: Candidate) -> bool:
         """Whether the times of the first bound break the bound on time per token already."""
@@ -122,19 +127,16 @@ class Predictor:
         decode_s = self._decode_s(candidate, self._sweeps.bound_s)
         sweep_s = chunks.share * steady_s + (1 - chunks.share) * decode_s
         drain_s = self._drain_s(candidate, decode_s, self._sweeps.bound_s)
-        return self.job_bound(candidate, pace, sweep_s, mixed_s, drain_s)
+        return self.job_bound(candidate, pace, sweep_s, (mixed_s, decode_s, drain_s))
 
-    def job_bound(
-        self, candidate: Candidate, pace: Pace, sweep_s: float, mixed_s: float, drain_s: float
-    ) -> float:
+    def job_bound(self, candidate: Candidate, pace: Pace, sweep_s: float, edges: Edges) -> float:
         """Tokens per second over the job; longer times never make more of them.
 
         Args:
-            sweep_s: of the mean sweep. mixed_s: of one with as much of prompts as the pace says.
-            drain_s: of the last rows' decoding.
+            sweep_s: of the mean sweep.
         """
         steady = pace.finished * self._q.lengths.generated_tokens / sweep_s
-        edges_s = self._edges_s(candidate, pace, sweep_s, mixed_s, drain_s)
+        edges_s = self._edges_s(candidate, pace, sweep_s, edges)
         return self._over_the_job(steady, edges_s)
 
     def bound(self, candidate: Candidate) -> Rates:
@@ -167,7 +169,7 @@ class Predictor:
 
     def _predict(self, candidate: Candidate) -> Prediction:
         rates = self.rates(candidate)
-        load = self.loads.of(candidate)
+        load = self.loads.of(self.pace.decoding(candidate))
         decode = self._sweeps.time(candidate.elsewhere, load)
         steady = self._steady(candidate, decode, rates.prefill_share)
         steady = replace(steady, period_s=max(steady.period_s, rates.tpot_s))
@@ -226,7 +228,7 @@ class Predictor:
         sweep_s = self._with_leaving_s(candidate, share * steady_s + (1 - share) * decode_s)
         steady = pace.finished * lengths.generated_tokens / sweep_s
         drain_s = self._drain_s(candidate, decode_s, time_of)
-        edges_s = self._edges_s(candidate, pace, sweep_s, mixed_s, drain_s)
+        edges_s = self._edges_s(candidate, pace, sweep_s, (mixed_s, decode_s, drain_s))
         return Rates(
             tokens_per_s=steady,
             tpot_s=sweep_s,
@@ -257,16 +259,11 @@ class Predictor:
         hosted_s *= hosted.sweeps_per_hosted_token(self._q.model.num_layers)
         return max(sweeps * decode_s, sweeps * hosted_s)
 
-    def _edges_s(
-        self, candidate: Candidate, pace: Pace, sweep_s: float, mixed_s: float, drain_s: float
-    ) -> float:
-        """Beyond the steady state, to fill all rows with prompts and to decode the last ones.
-
-        Args:
-            mixed_s: of a sweep with as much of prompts as the rows' pace asks for.
-        """
-        rows = candidate.rows
-        fill_s = rows * self._q.lengths.prompt_tokens / pace.chunk * mixed_s
+    def _edges_s(self, candidate: Candidate, pace: Pace, sweep_s: float, edges: Edges) -> float:
+        """Beyond the steady state, to fill all rows with prompts and to decode the last ones."""
+        rows, (mixed_s, decode_s, drain_s) = candidate.rows, edges
+        reading, waiting = pace.filling
+        fill_s = reading * mixed_s + waiting * decode_s
         # a few rows that end faster alone than beside others gain nothing by it here
         return max(0.0, fill_s + drain_s - rows * sweep_s / pace.finished)
 
@@ -310,7 +307,7 @@ class Predictor:
         return slower * bound_s(chunk), slower * steady_s / chunks.share
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
-        return time_of(candidate.elsewhere, self.loads.of(candidate))
+        return time_of(candidate.elsewhere, self.loads.of(self.pace.decoding(candidate)))
 
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""

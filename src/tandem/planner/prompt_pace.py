@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.chunks import Chunks, chunk_tokens, chunks_per_sweep
+from tandem.planner.passing import LEAVING_SWEEPS, passing_sweeps
 from tandem.planner.places import num_places
 from tandem.planner.question import Question
 from tandem.planner.sweep_load import Loads, SweepLoad
@@ -33,6 +34,9 @@ at most; if it were 1, 0.2 to 1.0% slower, 2.5 to 6.3%, and 11% (8 places, 1.3).
 """
 
 
+_ROUNDING = 1e-9
+
+
 class Pace(NamedTuple):
     """Of prompts beside some rows in a steady state, wherever layers are.
 
@@ -41,12 +45,17 @@ class Pace(NamedTuple):
         finished: requests per sweep that end: fewer than rows would allow where requests read
             their prompts, or wait for those of others, in places that would decode.
         on_host: share of the prompts whose KV goes to the host.
+        decoding: share of the requests that run that decode in a sweep; others read, or wait.
+        filling: sweeps until every place has had its first prompt read; of them, those that read
+            none, since no place is free.
     """
 
     chunk: int
     chunks: Chunks
     finished: float
     on_host: float
+    decoding: float
+    filling: tuple[float, float]
 
 
 class PromptPace:
@@ -57,12 +66,14 @@ class PromptPace:
         self._question, self._lengths = question, question.lengths
         self._layers = question.model.num_layers
         self._step_of = question.step_of
-        self._paces: dict[tuple[Strategy, int, int, int, int, bool], Pace] = {}
+        self._paces: dict[tuple[Strategy, int, int, int, int, int, bool], Pace] = {}
+        self._decoding: dict[Candidate, Candidate] = {}
 
     def of(self, candidate: Candidate) -> Pace:
         """Beside a candidate's rows."""
         rows, split = (candidate.device_rows, candidate.host_rows), candidate.device_share > 0
-        key = (candidate.strategy, *rows, candidate.passes, candidate.step_tokens, split)
+        sizes = candidate.step_tokens, candidate.prompts_here
+        key = (candidate.strategy, *rows, candidate.passes, *sizes, split)
         pace = self._paces.get(key)
         if pace is None:
             places = num_places(self._question, candidate)
@@ -73,19 +84,48 @@ class PromptPace:
         lengths, served = self._lengths, candidate.served(self._layers)
         room = self.room(candidate)
         ended = served / lengths.decode_sweeps
-        reading = lengths.prompt_tokens / room
+        on_host = 1 - candidate.device_rows / served
+        reading, leaving, apart = lengths.prompt_tokens / room, 0.0, 0.0
+        if candidate.reads_here:
+            leaving = on_host * LEAVING_SWEEPS
+            # of those that leave, one follows another when there is a place for its prompt
+            apart = passing_sweeps(lengths.prompt_tokens, room) / candidate.prompts_here
+        each = max(reading, on_host * apart)
         # the rest of a prompt takes a whole sweep of its own row's time, but not of others'
-        rest = math.ceil(reading) - reading
+        rest = math.ceil(reading) + leaving - each
         decoding = candidate.rows / served * lengths.later_tokens + rest
-        finished = min(ended, finished_per_sweep(places, decoding, reading))
+        finished = min(ended, finished_per_sweep(places, decoding, each))
         # tokens of prompts that are read per sweep while the rows decode
         needed = finished * lengths.prompt_tokens
+        chunk = chunk_tokens(needed, lengths.prompt_tokens, room)
         return Pace(
-            chunk=chunk_tokens(needed, lengths.prompt_tokens, room),
+            chunk=chunk,
             chunks=chunks_per_sweep(needed, lengths.prompt_tokens, room),
             finished=finished,
-            on_host=1 - candidate.device_rows / served,
+            on_host=on_host,
+            decoding=finished / ended,
+            filling=self._filling(candidate, chunk, apart),
         )
+
+    def _filling(self, candidate: Candidate, chunk: int, apart: float) -> tuple[float, float]:
+        """Args:
+        apart: sweeps from one prompt to the next of those that leave.
+        """
+        reading = candidate.rows * self._lengths.prompt_tokens / chunk
+        return reading, max(0.0, candidate.host_rows * apart - reading)
+
+    def decoding(self, candidate: Candidate) -> Candidate:
+        """With those requests on the host alone that decode in a sweep in the mean, where it waits
+        for their attention: on a slow host, one of 13 is 5% of a sweep.
+        """
+        rides = candidate.strategy == "ride-along" and candidate.host_rows
+        if not rides or candidate.device_share:
+            return candidate
+        found = self._decoding.get(candidate)
+        if found is None:
+            hosted = math.ceil(candidate.host_rows * self.of(candidate).decoding - _ROUNDING)
+            found = self._decoding[candidate] = candidate._replace(host_rows=hosted)
+        return found
 
     def chunk_alone(self, candidate: Candidate) -> int:
         """Prompt tokens of a sweep that reads any, where nothing else runs."""
@@ -101,8 +141,9 @@ class PromptPace:
             hosted = 0.0
         if hosted > _NEARLY_ALL:
             hosted = 1.0
+        decoding = self.decoding(candidate)
         return [
-            (weight, self._loads.of(candidate, chunk, host_chunk))
+            (weight, self._loads.of(decoding, chunk, host_chunk))
             for host_chunk, weight in ((False, 1 - hosted), (True, hosted))
             if weight
         ]

@@ -32,14 +32,14 @@ class RowTables:
 
     Attributes:
         most: that may.
-        passing: as of `HeldBlocks`.
+        prompt: blocks of one that has been read.
     """
 
     def __init__(
         self, question: Question, held: HeldBlocks, workspace: Workspace, step_tokens: int
     ) -> None:
         self.most: int = question.most_rows(step_tokens)
-        self.passing: int = held.passing
+        self.prompt: int = held.prompt
         self._question, self._held = question, held
         self._workspace, self._step_tokens = workspace, step_tokens
         self._places: dict[int, int] = {}
@@ -106,13 +106,13 @@ class Room:
         self._most_hosted: int = most_hosted
         self._crossings: dict[tuple[bool, int], _Crossing] = {}
 
-    def holds(self, device: int, hosted: int, passes: int = 0, *, reads_here: bool = False) -> bool:
+    def holds(self, device: int, hosted: int, passes: int = 0, *, prompts_here: int = 0) -> bool:
         """Whether so many requests, each whole in its tier, have room with the longest one, and
         leave prompts theirs in a sweep.
 
         Args:
             device: requests on the accelerator. hosted: on the host.
-            passes, reads_here: as in `Candidate`.
+            passes, prompts_here: as in `Candidate`.
         """
         tables, rows, question = self._tables, device + hosted, self._question
         if rows > tables.most or hosted > self._most_hosted or self.host_bytes < 0:
@@ -132,7 +132,7 @@ class Room:
             return False
         followed, reading = rows < question.lengths.requests, places > rows
         wanted = tables.wants(device).of(here, followed=followed, reading=reading)
-        if wanted + (tables.passing if reads_here else 0) > here:
+        if wanted + prompts_here * tables.prompt > here:
             return False
         if tables.wants(hosted).of(there, followed=followed, reading=reading) > there:
             return False

@@ -70,7 +70,7 @@ def sweep_times(
     found = pace.of(candidate)
     # any at all may make a difference, as where layers are lent while none are read
     sizes = sorted({1, found.chunk, pace.room(candidate)})
-    whole_s = decode_s(candidate)
+    whole_s = decode_s(pace.decoding(candidate))
     prompts = [(0.0, 0.0)]
     for size in sizes:
         mixed = pace.loads(candidate, size, found.on_host)

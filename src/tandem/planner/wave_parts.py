@@ -58,7 +58,12 @@ def _rows(wave: Wave, shapes: Sequence[RequestShape]) -> int:
 
 def _part_of_home(home: Home, each: float) -> Home:
     # those of both together are at least a part's places
-    return replace(home, blocks=round(home.blocks / each), most=math.ceil(home.most / each))
+    return replace(
+        home,
+        blocks=round(home.blocks / each),
+        most=math.ceil(home.most / each),
+        sweeps_per_prompt=home.sweeps_per_prompt * each,
+    )
 
 
 def _grouped(shapes: Sequence[RequestShape], each: float, last: bool) -> list[RequestShape]:

@@ -9,6 +9,7 @@ several that are nearly alike.
 
 import math
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,12 +34,17 @@ class Home:
         blocks: of its pool. most: requests that may be there.
         reserves: whether the growth of those that run is kept free while another one begins.
         sweeps_per_token: of a request there.
+        sweeps_per_prompt: at least, from one request's prompt to the next one's, where they are
+            read elsewhere and leave. sweeps_leaving: after its prompt, for which a request decodes
+            nothing.
     """
 
     blocks: int
     most: int
     reserves: bool
     sweeps_per_token: float = 1.0
+    sweeps_per_prompt: float = 0.0
+    sweeps_leaving: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +116,12 @@ class _Job:
         self._rows: list[_Row] = []  # by number
         self._there = [0, 0]
         self._free = [home.blocks for home in wave.homes]
+        self._prompt_tokens = sum(shape.prompt_tokens for shape in shapes) / len(shapes)
         # what no home holds lies in several: it fills the largest one that anybody may be in
         self._most_blocks = max(home.blocks for home in wave.homes if home.most)
         self._sweep = self._read_until = 0.0
+        # until when prompts are read, and tokens of them per sweep
+        self._reading: deque[tuple[float, float]] = deque()
         self._time_s = 0.0
         self.begun_s: dict[int, float] = {}
         """By number, when a request has begun for the first time."""
@@ -141,16 +150,21 @@ class _Job:
             self._free[home] -= need
             self._there[home] += 1
             pace = self._wave.homes[home].sweeps_per_token
-            row = _Row(-number, tokens, end, home, pace, self._begins(tokens), need)
+            row = _Row(-number, tokens, end, home, pace, self._begins(tokens, home), need)
             insort(self._rows, row, key=lambda row: row.number)
 
-    def _begins(self, tokens: float) -> float:
-        """Sweep before which a request reads so many, behind the others' prompts."""
-        reads = tokens / self._wave.prompt_tokens
+    def _begins(self, tokens: float, home: int) -> float:
+        """Sweep before which a request reads so many, behind the others' prompts, and leaves."""
+        there = self._wave.homes[home]
+        reads = max(tokens / self._wave.prompt_tokens, there.sweeps_per_prompt)
+        if self._read_until < self._sweep:
+            self._reading.append((self._sweep, 0.0))
         self._read_until = max(self._sweep, self._read_until) + reads
+        self._reading.append((self._read_until, tokens / reads))
         # of those that it stands for the first begins when it has been read, and so do all
         behind = self._read_until - reads * (1 - 1 / self._wave.each) / 2
-        return max(behind, self._sweep + max(1.0, reads / self._wave.each))
+        begins = max(behind, self._sweep + max(1.0, reads / self._wave.each))
+        return begins + there.sweeps_leaving
 
     def _home(self, need: int, longest: int) -> int | None:
         for number, home in enumerate(self._wave.homes):
@@ -228,20 +242,39 @@ class _Job:
             else:
                 self._leave(row)
         read = min(max(0.0, self._read_until - self._sweep), sweeps) / sweeps
+        prompts = self._read_tokens(then) / sweeps
         self._rows, self._sweep = kept, then
-        return sweeps * self._sweep_with_prompts_s(attended, read)
+        return sweeps * self._sweep_with_prompts_s(attended, read, prompts)
 
-    def _sweep_with_prompts_s(self, attended: list[float], read: float) -> float:
-        """Seconds of a sweep that reads such a part of the prompts that it may read."""
+    def _read_tokens(self, then: float) -> float:
+        """Of prompts, from now on until some sweep."""
+        tokens, begin = 0.0, self._sweep
+        for until, per_sweep in self._reading:
+            tokens += per_sweep * (min(until, then) - begin)
+            begin = min(until, then)
+        while self._reading and self._reading[0][0] <= then:
+            self._reading.popleft()
+        return tokens
+
+    def _sweep_with_prompts_s(self, attended: list[float], read: float, prompts: float) -> float:
+        """Seconds of a sweep in the mean.
+
+        Args:
+            read: share of the time in which prompts are read. prompts: tokens of them, in the mean.
+        """
         each = self._wave.each
         device, host = (each * tokens for tokens in attended)
         if not read:
             return self._sweep_s(device, host, 0.0)
-        prompts = read * each * self._wave.prompt_tokens
         # those that a request stands for come one by one where a sweep has room for more: each
         # is in another sweep, and the first tokens of prompts cost the most
         apart = min(each, 1 / read)
-        whole_s = self._sweep_s(device, host, prompts / apart)
+        tokens = each * prompts / apart
+        # a sweep that reads any reads a prompt, or as much of one as it has room for
+        least = min(self._prompt_tokens, each * self._wave.prompt_tokens)
+        if tokens < least:
+            apart, tokens = apart * tokens / least, least
+        whole_s = self._sweep_s(device, host, tokens)
         if apart == 1:
             return whole_s
         without_s = self._sweep_s(device, host, 0.0)

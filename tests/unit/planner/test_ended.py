@@ -85,6 +85,6 @@ def test_requests_want_at_least_what_the_programme_counts() -> None:
     for candidate in found:
         device, host = footprint.uses(candidate)
         rows = only(candidate.device_rows, candidate.host_rows)
-        passing = footprint.held.passing * footprint.block_bytes if candidate.reads_here else 0
+        passing = footprint.held.passing(candidate.prompts_here) * footprint.block_bytes
         assert prices.held_bytes(candidate.device_rows, rows) <= device.kv_bytes - passing
         assert prices.held_bytes(candidate.host_rows, rows) <= host.kv_bytes

@@ -12,6 +12,7 @@ from tandem.planner.answer import answer
 from tandem.planner.candidate import Strategy, candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.passing import LEAST_PROMPTS_HERE
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
@@ -115,7 +116,11 @@ class Tried:
         layer, mlp = footprint.layer_bytes, self.prices.layer.host_bytes("cpu-mlp")
         apart = layers.get("cpu-mlp", 0.0) + layers.get("streamed-mlp", 0.0)
         device = footprint.outside_bytes + footprint.workspace(self.way.strategy, self.rows)
-        device += footprint.held.passing * footprint.block_bytes if self.way.reads_here else 0
+        device += (
+            footprint.held.passing(LEAST_PROMPTS_HERE) * footprint.block_bytes
+            if self.way.reads_here
+            else 0
+        )
         device += 2 * (mlp if self.way.streams_mlps else layer) if self.way.streams else 0
         device += layers.get("resident", 0.0) * layer + apart * (layer - mlp) + (1 - hosted) * row
         host = (layers.get("streamed", 0.0) + layers.get("cpu", 0.0)) * layer + apart * mlp

@@ -110,19 +110,19 @@ def test_a_glance_at_cohorts_counts_the_sweeps_in_which_the_last_of_them_decode(
     assert sum(near) > 0.9 * len(near)
 
 
-@pytest.mark.parametrize("reads_here", [False, True])
-def test_as_many_rows_as_have_room_are_found_from_a_limit_near_and_far(reads_here: bool):
+@pytest.mark.parametrize("prompts_here", [0, 2, 8])
+def test_as_many_rows_as_have_room_are_found_from_a_limit_near_and_far(prompts_here: int):
     question = QUESTIONS["some streamed"]
     candidates, footprint = Candidates(question, Footprint(question)), Footprint(question)
     elsewhere = Elsewhere(8)
     holds = footprint.room("ride-along", elsewhere).holds
     for hosted in (1, 3, 17, 100):
         every = range(1, question.max_rows)
-        most = max((n for n in every if holds(n, hosted, reads_here=reads_here)), default=0)
+        most = max((n for n in every if holds(n, hosted, prompts_here=prompts_here)), default=0)
         assert most > 10
         for limit in (most - 3, most, most + 1, most + 2, most + 5, most + 300, MAX_ROWS):
             found = candidates.most_on_device(
-                "ride-along", elsewhere, hosted, limit, reads_here=reads_here
+                "ride-along", elsewhere, hosted, limit, prompts_here=prompts_here
             )
             assert found == min(limit, most)
 
@@ -142,7 +142,7 @@ def test_sweeps_with_prompts_beside_a_cohort_alone_may_be_shorter_than_its_own()
     question = ask(SMALL, "a100-40", "desktop-ddr4", prompt="300-900", generate="1", requests=400)
     search = Search(replace(question, max_num_batched_tokens=64))
     candidate, predictor = candidate_of("rendezvous", Elsewhere(), 0, 64), search.predictor
-    for each in (candidate, candidate._replace(reads_here=True)):
+    for each in (candidate, candidate._replace(prompts_here=2)):
         bound = predictor.bound(each).job_tokens_per_s
         assert predictor.first_bound(each) >= bound * (1 - 1e-9)
         glances = Glances(search.question, Enumerated(search.question).sweeps, predictor)

@@ -46,7 +46,7 @@ class Case:
     how: CpuHome = "cpu"
     mlps: bool = False
     passes: int = 0
-    reads_here: bool = False
+    prompts_here: int = 0
 
 
 CASES = {
@@ -59,7 +59,7 @@ CASES = {
     "on the CPU": Case("ride-along", 4, 4, on_cpu=4, how="cpu"),
     "ride-along": Case("ride-along", 0, 8),
     "ride-along, windows": Case("ride-along", 0, 8, gemma=True),
-    "ride-along, prompts here": Case("ride-along", 4, 4, device_blocks=26, reads_here=True),
+    "ride-along, prompts here": Case("ride-along", 4, 4, device_blocks=26, prompts_here=2),
     "rendezvous": Case("rendezvous", 0, 8),
     "spilling": Case("ride-along", 6, 2, device_blocks=14, host_blocks=40),
     "spilling, rendezvous": Case("rendezvous", 6, 2, device_blocks=14, host_blocks=40),
@@ -77,7 +77,7 @@ def planned(
     elsewhere = Elsewhere(case.streamed, case.on_cpu, case.how, mlps=case.mlps)
     rows = case.device_rows, case.host_rows
     candidate = candidate_of(
-        case.strategy, elsewhere, *rows, case.passes, reads_here=case.reads_here
+        case.strategy, elsewhere, *rows, case.passes, prompts_here=case.prompts_here
     )
     option = Option(candidate, search.predictor.predict(candidate))
     # other seeds draw other lengths

@@ -46,6 +46,6 @@ def test_counted_programs_are_those_that_would_be_compiled(name: str) -> None:
     assert counted.programs == compiled.programs
     assert compiled.num_counted == 0
     # cohorts are compiled, rows that lie in both tiers, and copies of whole rows; nothing else is
-    some = name.startswith(("rendezvous", "spilling")) or CASES[name].reads_here
+    some = name.startswith(("rendezvous", "spilling")) or CASES[name].prompts_here > 0
     assert 0 < counted.num_counted <= len(counted.programs)
     assert some or counted.num_counted == len(counted.programs)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.passing import LEAST_PROMPTS_HERE
 from tandem.planner.relaxation.attention_shares import Carried
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import Rows
@@ -80,7 +81,7 @@ def room_bytes(prices: Prices, way: Way, rows: Rows) -> tuple[float, float]:
     through, cohort = rows.through.least, rows.cohort.least
     fixed = prices.fixed_bytes(way, through, cohort, rows.step_tokens)
     if way.reads_here:
-        fixed += footprint.held.passing * footprint.block_bytes
+        fixed += footprint.held.passing(LEAST_PROMPTS_HERE) * footprint.block_bytes
     read = footprint.disk_slots_bytes if way.reads else 0
     on_device, on_host = (read, 0) if question.host_only else (0, read)
     held = prices.row_bytes * through if way.splits_kv else prices.held_bytes(through, rows)

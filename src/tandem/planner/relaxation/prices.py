@@ -17,6 +17,7 @@ from tandem.planner.candidate import (
 )
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.passing import LEAST_PROMPTS_HERE, LEAVING_SWEEPS, passing_sweeps
 from tandem.planner.places import places_of
 from tandem.planner.prompt_pace import finished_per_sweep
 from tandem.planner.question import Question
@@ -57,7 +58,7 @@ class Prices:
         self._sweeps_per_token: dict[Way, int] = {}
         self._fixed_bytes: dict[tuple[Way, int, int, int], int] = {}
         # of ways that take as many sweeps for a token
-        self._kinds: dict[tuple[int, Rows], list[list[SweepKind]]] = {}
+        self._kinds: dict[tuple[int, bool, Rows], list[list[SweepKind]]] = {}
         self._spans: dict[tuple[int, Rows], Span] = {}
         self._decoding: dict[Rows, Between] = {}
         self._held_bytes: dict[tuple[int, Rows], int] = {}
@@ -256,7 +257,8 @@ class Prices:
 
     def kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:
         """Of sweeps; all rows in the ranges take at least the time of one of the lists."""
-        key = self.sweeps_per_token(way), rows
+        bounded = self.question.tpot_bound_s is not None
+        key = self.sweeps_per_token(way), bounded and way.reads_here, rows
         found = self._kinds.get(key)
         if found is None:
             found = self._kinds[key] = self._find_kinds(way, rows)
@@ -278,6 +280,10 @@ class Prices:
         room = max(1, question.step_of(rows.step_tokens) - span.most_decoding)
         decoding = lengths.later_tokens * self.sweeps_per_token(way) + 1
         reading = lengths.prompt_tokens / room
+        if way.reads_here:
+            decoding += LEAVING_SWEEPS
+            sweeps = passing_sweeps(lengths.prompt_tokens, room)
+            reading = max(reading, sweeps / LEAST_PROMPTS_HERE)
         least = rows.through.least + rows.cohort.least
         ended = finished_per_sweep(max(1, least), decoding, reading)
         return min(1.0, ended * lengths.decode_sweeps / span.least_served)

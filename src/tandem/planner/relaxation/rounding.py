@@ -8,6 +8,7 @@ from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.elsewhere import CPU_HOMES, Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.passing import enough_prompts_here
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Bounded
 from tandem.planner.relaxation.homes import (
@@ -40,11 +41,16 @@ def _near(question: Question, footprint: Footprint, bounded: Bounded) -> Iterato
             (bounded.rows.through.most, bounded.rows.cohort.most),
             (bounded.rows.through.least, bounded.rows.cohort.least),
         ):
-            yield from _with_rows(footprint, bounded, elsewhere, through, cohort)
+            yield from _with_rows(question, footprint, bounded, elsewhere, through, cohort)
 
 
 def _with_rows(
-    footprint: Footprint, bounded: Bounded, elsewhere: Elsewhere, through: int, cohort: int
+    question: Question,
+    footprint: Footprint,
+    bounded: Bounded,
+    elsewhere: Elsewhere,
+    through: int,
+    cohort: int,
 ) -> Iterator[Candidate]:
     """Rows where the programme has them; fewer on the accelerator if they do not fit."""
     way = bounded.way
@@ -57,10 +63,10 @@ def _with_rows(
         device, hosted = through - 1, 1
     while True:
         step = bounded.rows.step_tokens
-        reads_here = way.reads_here and hosted > 0
-        candidate = candidate_of(
-            way.strategy, elsewhere, device, hosted, way.passes, step, reads_here=reads_here
-        )
+        candidate = candidate_of(way.strategy, elsewhere, device, hosted, way.passes, step)
+        if way.reads_here and hosted:
+            here = enough_prompts_here(question, candidate)
+            candidate = candidate._replace(prompts_here=here)
         if not candidate.rows:
             return
         if footprint.fits(candidate) or not device:

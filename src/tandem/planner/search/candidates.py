@@ -18,6 +18,7 @@ from tandem.planner.candidate import (
 )
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.passing import LEAST_PROMPTS_HERE, enough_prompts_here
 from tandem.planner.policies import Policy
 from tandem.planner.question import MAX_ROWS, Question
 from tandem.planner.room import MAX_COHORT_ROWS
@@ -46,6 +47,7 @@ class Candidates:
         known = question.hardware.host.disk_bytes_per_s is not None
         # where the prompts of requests on the host may be read: there, on the accelerator
         self._ways = (False, True) if question.may_read_here else (False,)
+        self._here: dict[tuple[Strategy, int, int], int] = {}
         self._reads = known and (question.host_only or not footprint.holds_weights)
 
     def of(self, policy: Policy, limits: RowLimits | None = None) -> Iterator[Candidate]:
@@ -265,8 +267,9 @@ class Candidates:
         """
         found, most = dict[bool, int](), MAX_ROWS
         for reads_here, limit in limits.items():
+            here = self._prompts_here(strategy, hosted, passes) if reads_here else 0
             most = found[reads_here] = self.most_on_device(
-                strategy, elsewhere, hosted, min(limit, most), passes, reads_here=reads_here
+                strategy, elsewhere, hosted, min(limit, most), passes, prompts_here=here
             )
         return found
 
@@ -274,9 +277,10 @@ class Candidates:
         self, strategy: Strategy, elsewhere: Elsewhere, device: int, hosted: int, reads_here: bool
     ) -> Iterator[Candidate]:
         """With the most on the accelerator beside those on the host, and with none there."""
+        here = self._prompts_here(strategy, hosted) if reads_here else 0
         if strategy == "ride-along" or not (device or strategy == "rendezvous-ahead"):
             # one cohort by itself has nothing to be ahead of
-            alone = candidate_of(strategy, elsewhere, 0, hosted, reads_here=reads_here)
+            alone = candidate_of(strategy, elsewhere, 0, hosted, prompts_here=here)
             if self._footprint.fits(alone):
                 yield alone
         if strategy == "ride-along" and not (device or reads_here):
@@ -284,7 +288,28 @@ class Candidates:
             if split.device_share and self._footprint.fits(split):
                 yield split
         if device:
-            yield candidate_of(strategy, elsewhere, device, hosted, reads_here=reads_here)
+            yield candidate_of(strategy, elsewhere, device, hosted, prompts_here=here)
+
+    def prompts_here_of(self, candidate: Candidate, hosted: int, factor: float = 1.0) -> int:
+        """Places for prompts with so many requests on the host in place of a candidate's: as many
+        as they need, and more or fewer as the candidate has, times a factor.
+        """
+        if not (candidate.reads_here and hosted):
+            return 0
+        enough = enough_prompts_here(self._q, candidate)
+        other = enough_prompts_here(self._q, candidate._replace(host_rows=hosted))
+        wanted = round(other * candidate.prompts_here / enough * factor)
+        return max(LEAST_PROMPTS_HERE, wanted)
+
+    def _prompts_here(self, strategy: Strategy, hosted: int, passes: int = 0) -> int:
+        """As many as such requests need, wherever layers are."""
+        key = strategy, hosted, passes
+        found = self._here.get(key)
+        if found is None:
+            beside = strategy != "symmetric"
+            like = candidate_of(strategy, Elsewhere(), int(beside), hosted, passes)
+            found = self._here[key] = enough_prompts_here(self._q, like)
+        return found
 
     def _with_passes(self, limit: int) -> Iterator[Candidate]:
         """Cohorts beside rows on the accelerator, where all layers are resident."""
@@ -294,8 +319,9 @@ class Candidates:
                 rows = self._beside("asymmetric", Elsewhere(), hosted, rows, passes)
                 for reads_here, device in rows.items():
                     if device:
+                        here = self._prompts_here("asymmetric", hosted, passes) if reads_here else 0
                         yield candidate_of(
-                            "asymmetric", Elsewhere(), device, hosted, passes, reads_here=reads_here
+                            "asymmetric", Elsewhere(), device, hosted, passes, prompts_here=here
                         )
 
     def _in_halves(self, elsewhere: Elsewhere, limit: int) -> Iterator[Candidate]:
@@ -303,8 +329,9 @@ class Candidates:
         passes = self._q.model.num_layers
         for hosted in row_grid(limit):
             for reads_here in self._ways:
+                here = self._prompts_here("symmetric", hosted, passes) if reads_here else 0
                 candidate = candidate_of(
-                    "symmetric", elsewhere, 0, hosted, passes, reads_here=reads_here
+                    "symmetric", elsewhere, 0, hosted, passes, prompts_here=here
                 )
                 if hosted > 1 and self._footprint.fits(candidate):
                     yield candidate
@@ -336,13 +363,13 @@ class Candidates:
         passes: int = 0,
         step_tokens: int = 0,
         *,
-        reads_here: bool = False,
+        prompts_here: int = 0,
     ) -> int:
         """Most rows on the accelerator beside `hosted` rows on the host; 0 if none.
 
         Args:
             limit: no more than these; of fewer on the host, as many, and often as many here.
-            passes, step_tokens, reads_here: as in `Candidate`.
+            passes, step_tokens, prompts_here: as in `Candidate`.
         """
         most = self._q.most_rows(step_tokens) - hosted
         holds = self._footprint.room(strategy, elsewhere, step_tokens).holds
@@ -351,7 +378,7 @@ class Candidates:
         fewer = 1 if limit < MAX_ROWS else high
         middle = high
         while low < high:
-            if holds(middle, hosted, passes, reads_here=reads_here):
+            if holds(middle, hosted, passes, prompts_here=prompts_here):
                 low = middle
             else:
                 high = middle - 1

@@ -1,4 +1,4 @@
-"""Small moves of a candidate: rows on the host, layers elsewhere."""
+"""Small moves of a candidate: rows on the host and their prompts here, layers elsewhere."""
 
 from collections.abc import Iterator
 
@@ -12,6 +12,7 @@ from tandem.planner.search.tile_edges import at_tile_edges
 from tandem.spec.model import ModelSpec
 
 _FACTORS = (0.8, 0.93, 0.98, 1.02, 1.07, 1.25)
+_MORE_HERE = (0.6, 0.8, 1.25, 1.6)
 _MORE_STREAMED = (-1, 1, -2, 2)
 _MORE_LENT = (-1, 1, -8, 8)
 _MORE_EXPERTS = (-1, 1, -4, 4)
@@ -40,13 +41,14 @@ class Moves:
             pace = self._pace.of(candidate)
             if pace.finished <= 1:  # else tiles are not told apart, see `Demands`
                 yield from at_tile_edges(candidate, self._tile_rows, pace.chunk)
-        step, reads = candidate.step_tokens, candidate.reads_here
-        for elsewhere, factor in self._steps(candidate):
+        step = candidate.step_tokens
+        for elsewhere, factor, more_here in self._steps(candidate):
             hosted = round(candidate.host_rows * factor)
             if candidate.device_share and hosted:
                 yield self._candidates.split(elsewhere, hosted, step)
                 continue
             strategy, passes, device = candidate.strategy, candidate.passes, 0
+            here = self._candidates.prompts_here_of(candidate, hosted, more_here)
             if candidate.device_rows:
                 most = self._candidates.most_on_device
                 device = most(
@@ -55,22 +57,25 @@ class Moves:
                     hosted,
                     passes=passes,
                     step_tokens=step,
-                    reads_here=reads and hosted > 0,
+                    prompts_here=here,
                 )
             moved = candidate_of(
-                strategy, elsewhere, device, hosted, passes, step, reads_here=reads and hosted > 0
+                strategy, elsewhere, device, hosted, passes, step, prompts_here=here
             )
             needed = (passes and not moved.halves) or candidate.ahead
             if moved.rows and moved != candidate and (device or not needed):
                 yield moved
 
-    def _steps(self, candidate: Candidate) -> Iterator[tuple[Elsewhere, float]]:
+    def _steps(self, candidate: Candidate) -> Iterator[tuple[Elsewhere, float, float]]:
+        """What is elsewhere, and times the requests on the host, and the prompts read for them."""
         here = candidate.elsewhere
         for factor in _FACTORS if candidate.host_rows else ():
-            yield here, factor
+            yield here, factor, 1.0
+        for more_here in _MORE_HERE if candidate.reads_here else ():
+            yield here, 1.0, more_here
         for there in self._elsewhere(here):
             if there != here and not candidate.passes:
-                yield there, 1.0
+                yield there, 1.0, 1.0
 
     def _elsewhere(self, here: Elsewhere) -> Iterator[Elsewhere]:
         if here.read_in_place:

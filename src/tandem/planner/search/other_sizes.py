@@ -77,21 +77,29 @@ class OtherSizes:
                 best = self._in_smaller_steps(best, policy)
         if best is None:
             return None
+        least = WORTH_RESIZING * (usual or best).tokens_per_s
         for policy in policies:
-            best = self._resized(best, policy)
+            best = self._resized(best, policy, least)
         if usual is not None and self._q.tpot_bound_s is None:
             best = self._beside_all_layers(best, policies[0])
         if usual is not None and best.tokens_per_s <= WORTH_A_SIZE * usual.tokens_per_s:
             return usual
         return best
 
-    def _resized(self, best: Option, policy: Policy) -> Option:
+    def _resized(self, best: Option, policy: Policy, least: float) -> Option:
         """The best one of each strategy in steps of other sizes, if it is near the best; with
-        streamed layers and without, since what must be in one size may be resident in another.
+        streamed layers and without, since what must be in one size may be resident in another; and
+        by where prompts are read, since larger steps have room for more of them.
+
+        Args:
+            least: tokens per second; what makes less is not near the best, which may have come that
+                far in another size itself.
         """
-        starts = self._options.bests_by(lambda c: (c.strategy, c.streamed > 0), policy).values()
+        starts = self._options.bests_by(
+            lambda c: (c.strategy, c.streamed > 0, c.reads_here), policy
+        ).values()
         for start in dict.fromkeys([best, *starts]):
-            if start.tokens_per_s >= WORTH_RESIZING * best.tokens_per_s:
+            if start.tokens_per_s >= least:
                 found = self._best_size(start, best, policy)
                 if found is not None:
                     best = self._options.better(best, self._climbing.moved(found, policy)) or best

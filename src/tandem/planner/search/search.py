@@ -12,7 +12,7 @@ from tandem.planner.fluid.schedule import Schedules
 from tandem.planner.footprint import Footprint
 from tandem.planner.glance import Glances
 from tandem.planner.option import Option
-from tandem.planner.policies import POLICIES, Policy
+from tandem.planner.policies import GPU_ONLY_BESIDE_CPU, POLICIES, Policy
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
@@ -180,7 +180,8 @@ class Search:
         """Those that allow less and are searched as if alone."""
         if not self._effort.policies:
             return []
-        return [less for less in POLICIES.values() if less != policy and policy.contains(less)]
+        known = (*POLICIES.values(), GPU_ONLY_BESIDE_CPU)
+        return [less for less in known if less != policy and policy.contains(less)]
 
     def _may_exceed(self, policy: Policy, best: Option | None) -> bool:
         """Whether one of its candidates, what is near it, or that in steps of another size, may be

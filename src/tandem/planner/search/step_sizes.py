@@ -9,6 +9,7 @@ from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.passing import enough_prompts_here
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
 from tandem.planner.search.candidates import Candidates
@@ -92,6 +93,10 @@ class StepSizes:
             smaller = log2(self._q.step_of(step)) < here
             for elsewhere in _around(candidate.elsewhere, self._q.movable_layers, smaller):
                 yield from self._resized(candidate, elsewhere, step)
+                if not smaller and self._may_read_here(candidate):
+                    # larger steps read more prompts at once, which have had room so far, or not
+                    other = candidate._replace(prompts_here=int(not candidate.reads_here))
+                    yield from self._resized(other, elsewhere, step)
             if self._looks_up and candidate.elsewhere == Elsewhere():
                 # both together may leave room for a request that neither does by itself
                 yield from self._resized(candidate, Elsewhere(embedding=True), step)
@@ -125,23 +130,36 @@ class StepSizes:
         moved = candidate.with_elsewhere(here)._replace(step_tokens=step)
         hosted: int | None = None
         for rows in dict.fromkeys((device, min(device, candidate.device_rows))):
-            hosted = self._most_hosted(moved._replace(device_rows=rows))
+            there = moved._replace(device_rows=rows)
+            hosted = self._most_hosted(there)
             if hosted is not None:
-                reads_here = moved.reads_here and hosted > 0
-                yield moved._replace(device_rows=rows, host_rows=hosted, reads_here=reads_here)
+                yield self._with_hosted(there, hosted)
         if device and hosted != candidate.host_rows:
             rows = self._most_on_device(candidate, here, step, candidate.host_rows)
             if rows:
-                yield moved._replace(device_rows=rows)
+                yield self._with_hosted(moved._replace(device_rows=rows), candidate.host_rows)
+
+    def _may_read_here(self, candidate: Candidate) -> bool:
+        hosted = candidate.host_rows and not candidate.device_share
+        return bool(hosted) and self._q.may_read_here
+
+    def _with_hosted(self, candidate: Candidate, hosted: int) -> Candidate:
+        """With so many requests on the host, and as many prompts on the accelerator as they need in
+        steps of its size.
+        """
+        moved = candidate._replace(host_rows=hosted)
+        here = enough_prompts_here(self._q, moved) if candidate.reads_here and hosted else 0
+        return moved._replace(prompts_here=here)
 
     def _most_on_device(self, candidate: Candidate, here: Elsewhere, step: int, hosted: int) -> int:
+        resized = candidate._replace(step_tokens=step)
         return self._candidates.most_on_device(
             candidate.strategy,
             here,
             hosted,
             passes=candidate.passes,
             step_tokens=step,
-            reads_here=candidate.reads_here,
+            prompts_here=self._with_hosted(resized, hosted).prompts_here,
         )
 
     def _most_hosted(self, candidate: Candidate) -> int | None:
@@ -151,13 +169,13 @@ class StepSizes:
         least, low, high = 2 if candidate.halves else 1, 0, candidate.host_rows
         middle = high
         while low < high:
-            if self._fits(candidate._replace(host_rows=middle)):
+            if self._fits(self._with_hosted(candidate, middle)):
                 low = middle
             else:
                 high = middle - 1
             middle = (low + high + 1) // 2
         enough = low >= min(least, candidate.host_rows)
-        return low if enough and self._fits(candidate._replace(host_rows=low)) else None
+        return low if enough and self._fits(self._with_hosted(candidate, low)) else None
 
 
 def _around(here: Elsewhere, layers: int, smaller: bool) -> Iterator[Elsewhere]:
