@@ -42,7 +42,7 @@ def regulars(draw: st.DrawFn) -> Scenario:
         max_num_seqs=draw(st.sampled_from((1, 4))),
         max_num_batched_tokens=draw(st.sampled_from((8, 64))),
         max_host_seqs=draw(st.sampled_from((0, 2))),
-        preemption_mode=draw(st.sampled_from(("recompute", "swap"))),
+        preemption_mode=draw(st.sampled_from(("recompute", "swap", "mix"))),
         executor=draw(st.sampled_from(("exact", "exact", "inline"))),
         executor_seed=draw(st.integers(0, 2**16)),
         overlap=draw(st.booleans()),

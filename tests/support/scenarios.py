@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from hypothesis import strategies as st
 from tests.support.script import Script
 from tests.support.setups import Setup
-from tests.support.step_prices import any_prices
+from tests.support.step_prices import any_prices, slow_link
 from tests.support.switching import SwitchingStrategy
 
 from tandem.scheduler.strategies.registry import make_strategy
@@ -118,7 +118,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         max_device_seqs=draw(st.sampled_from((0, 0, 1, 3))),
         prompts_on_device=draw(st.booleans()),
         split_blocks=draw(st.sampled_from((0, 0, 1, 2, 99))),
-        preemption_mode=draw(st.sampled_from(("recompute", "swap", "auto"))),
+        preemption_mode=draw(st.sampled_from(("recompute", "swap", "auto", "mix"))),
         prefix_caching=draw(st.booleans()),
         host_prefix_share=draw(st.sampled_from((0.0, 0.3, 1.0))),
         executor=draw(st.sampled_from(("exact", "exact", "exact", "inline"))),
@@ -130,7 +130,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         interposition_budget=draw(st.sampled_from((1, 2, 8))),
         seed=draw(st.integers(0, 3)),
         eos_ids=(EOS,),
-        prices=draw(st.none() | any_prices(num_layers=2)),
+        prices=draw(st.none() | any_prices(num_layers=2) | st.just(slow_link(num_layers=2))),
         tpot_bound_s=draw(st.sampled_from((None, None, 1e-3, 1.0))),
         ttft_bound_s=draw(st.sampled_from((None, None, 1e-3, 3.0, 30.0))),
     )

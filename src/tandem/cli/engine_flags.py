@@ -125,7 +125,12 @@ ENGINE_FLAGS = (
         "From arrival to a first token, as 2s: prompts that can be in time are read first.",
         "TIME",
     ),
-    _flag("preemption_mode", str, "What becomes of preempted KV: auto, recompute or swap.", "NAME"),
+    _flag(
+        "preemption_mode",
+        str,
+        "What becomes of preempted KV: auto, mix, recompute or swap.",
+        "NAME",
+    ),
     _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),
     _flag(
         "host_prefix_share",

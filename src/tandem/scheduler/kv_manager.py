@@ -119,6 +119,22 @@ class KVManager:
             blocks += 1
         return blocks * self.block_size
 
+    def ready_on_device(self, row: int, sequence: Sequence) -> list[CachedBlock]:
+        """Blocks at the beginning of a row on the host that the device has cached, but for its
+        last one.
+        """
+        if not self.prefix.enabled:
+            return []
+        self.prefix.extend_digests(sequence.digests, sequence.tokens)
+        full = int(self._rows.computed[row]) // self.block_size
+        found: list[CachedBlock] = []
+        for digest in sequence.digests[: min(full, int(self._rows.num_blocks[row]) - 1)]:
+            entry = self.prefix.find_in(Tier.DEVICE, digest)
+            if entry is None:
+                break
+            found.append(entry)
+        return found
+
     def matched_across(self, sequence: Sequence) -> list[CachedBlock]:
         """Cached blocks with which a sequence may start once those on the host have been brought to
         the device; the device's copy where both tiers have one.
@@ -233,8 +249,7 @@ class KVManager:
         origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
         source = self._rows.blocks(row, origin)
         if target is Tier.DEVICE:
-            found = (self.prefix.digest_of(origin, block) for block in source.tolist())
-            self._arriving[row] = tuple(digest or b"" for digest in found)
+            self.note_arriving(row, source)
         return source, self.pools[target].begin_transfer(len(source))
 
     def complete_move(self, row: int, target: Tier, source: IntArray, blocks: IntArray) -> None:
@@ -242,21 +257,35 @@ class KVManager:
         offered to the prefix cache can be found in both tiers.
         """
         origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
-        self._arriving.pop(row, None)
+        self.arrived(row)
         self.pools[target].complete_transfer(blocks)
         self._rows.gather_blocks(row, target, blocks)
-        if self._publish_moved:
-            for old, new in zip(source.tolist(), blocks.tolist(), strict=True):
-                digest = self.prefix.digest_of(origin, old)
-                if digest is not None:
-                    self.prefix.publish(target, new, digest)
-        else:  # counted as offered; the row's next blocks can be
-            self._rows.published[row] = self._rows.num_blocks[row]
+        self.publish_copies(row, target, source, blocks)
         self.pools[origin].release(source, None)
+
+    def note_arriving(self, row: int, source: IntArray) -> None:
+        """Blocks of a row on the host are on their way to the device."""
+        found = (self.prefix.digest_of(Tier.HOST, block) for block in source.tolist())
+        self._arriving[row] = tuple(digest or b"" for digest in found)
+
+    def arrived(self, row: int) -> None:
+        """None of a row's are any more."""
+        self._arriving.pop(row, None)
+
+    def publish_copies(self, row: int, target: Tier, source: IntArray, blocks: IntArray) -> None:
+        """What a row's blocks of the other tier were found by, those of `target` are, too."""
+        if not self._publish_moved:  # counted as offered; the row's next blocks can be
+            self._rows.published[row] = self._rows.num_blocks[row]
+            return
+        origin = Tier.HOST if target is Tier.DEVICE else Tier.DEVICE
+        for old, new in zip(source.tolist(), blocks.tolist(), strict=True):
+            digest = self.prefix.digest_of(origin, old)
+            if digest is not None:
+                self.prefix.publish(target, new, digest)
 
     def cancel_move(self, row: int, target: Tier, blocks: IntArray, step: int | None) -> None:
         """The row died; the destination stays leased until the copy (if it has begun) is over."""
-        self._arriving.pop(row, None)
+        self.arrived(row)
         self.pools[target].cancel_transfer(blocks, step)
 
     def complete_step(self, step: int) -> None:

@@ -111,6 +111,7 @@ class Observer:
         rows = lane.rows if places is None else lane.rows.some(places)
         self._rows.computed[rows.index] = lane.after if places is None else lane.after[places]
         self._publish(rows)
+        self._running.returning.settle()
         self._flight.settle(event.step_id, "done", event.lane)
 
     def _publish(self, rows: RowSet) -> None:

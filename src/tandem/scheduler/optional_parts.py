@@ -22,11 +22,16 @@ def preemption_rule(
     config: "SchedulerConfig", prices: "StepPrices | None"
 ) -> "PreemptionRule | None":
     """What becomes of preempted KV by predicted times; None: they are unknown, or it is said."""
-    if prices is None or config.preemption_mode != "auto":
+    if prices is None or config.preemption_mode not in ("auto", "mix"):
         return None
     from tandem.scheduler.preemption import PreemptionRule
 
-    return PreemptionRule(prices, config.max_num_batched_tokens)
+    return PreemptionRule(
+        prices,
+        config.block_size,
+        config.max_num_batched_tokens,
+        always_both=config.preemption_mode == "mix",
+    )
 
 
 def two_tiers(

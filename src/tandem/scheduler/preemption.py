@@ -1,34 +1,90 @@
-"""What becomes of a preempted request's KV: copied to the host and back, or computed again."""
+"""What becomes of a preempted request's KV: copied to the host and back, or computed again, or both
+at once on its way back.
+"""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from tandem.cost.kvpr.restore import best_split
 from tandem.cost.prefill_time import prefill_s
 from tandem.cost.step_prices import StepPrices
+
+
+class WayBack(NamedTuple):
+    """How a request whose KV lies on the host comes to the device.
+
+    Attributes:
+        head: leading blocks that are not copied: there already, or computed again beside the copy.
+        time_s: until all is there, and what the others lose by it.
+    """
+
+    head: int
+    time_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRule:
     """Compares the link's time with the accelerator's, for each request.
 
-    Both at once, as KVPR does it, is left out: where a token takes c seconds to compute and k to
-    copy, the best mix saves k / (c + k) of the copies, and takes as long from everybody else
-    (`cost/kvpr/restore.py` has the sum; docs/papers/kvpr.md what it comes to).
+    Both at once is KVPR's trade (`cost/kvpr/restore.py`; docs/papers/kvpr.md says what it comes
+    to). A copy costs nobody anything, but each of the rows that decode in the steps that compute
+    waits for as long as these take longer.
 
     Args:
-        max_tokens: of a step.
+        block_size: tokens of a block. max_tokens: of a step.
+        always_both: compute whatever makes a request come back sooner, whoever waits for it.
     """
 
     prices: StepPrices
+    block_size: int
     max_tokens: int
+    always_both: bool = False
 
     def swaps(self, blocks: int, ready: int, computed: int, decodes: int) -> bool:
-        """Whether copying `blocks` to the host and back takes less than computing them again.
+        """Whether copying `blocks` to the host and bringing them back takes less than computing
+        them again.
 
         Args:
             ready: tokens at the beginning that others keep on the device. computed: all that would
                 be lost, those included.
             decodes: rows that decode in the steps that would compute them.
         """
-        pages = self.prices.pages
         again_s = prefill_s(self.prices, ready, computed, decodes, self.max_tokens)
-        return pages.out_s(blocks) + pages.in_s(blocks) < again_s
+        back = self.way_back(computed, ready // self.block_size, 0, decodes)
+        return self.prices.pages.out_s(blocks) + back.time_s < again_s
+
+    def way_back(self, computed: int, ready: int, queued: int, decodes: int) -> WayBack:
+        """The best for a request of `computed` tokens, of which something is copied in any case.
+
+        Args:
+            ready: leading blocks that the device has. queued: blocks to be copied before its own.
+        """
+        most = (computed - 1) // self.block_size
+
+        def copying_s(head: int) -> float:
+            return self.prices.pages.in_s(queued + most + 1 - head)
+
+        def computing_s(head: int) -> float:
+            return self._until_computed_s(ready, head, decodes)
+
+        copied = WayBack(ready, copying_s(ready))
+        if ready >= most:
+            return copied
+        head = best_split(ready, most, computing_s, copying_s)
+        time_s = max(computing_s(head), copying_s(head))
+        if not self.always_both:
+            time_s += decodes * self._added_s(ready, head, decodes)
+        return WayBack(head, time_s) if time_s < copied.time_s else copied
+
+    def _added_s(self, ready: int, head: int, decodes: int) -> float:
+        """What computing adds to the steps that do it."""
+        first, total = ready * self.block_size, head * self.block_size
+        return prefill_s(self.prices, first, total, decodes, self.max_tokens)
+
+    def _until_computed_s(self, ready: int, head: int, decodes: int) -> float:
+        """How long these steps take, one after the other, and the one that is under way before."""
+        if head == ready:
+            return 0.0
+        tokens = (head - ready) * self.block_size
+        steps = -(-tokens // max(1, self.max_tokens - decodes)) + 1
+        return self._added_s(ready, head, decodes) + steps * self.prices.linear.at(decodes)

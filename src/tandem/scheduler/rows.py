@@ -27,6 +27,7 @@ class RowState(IntEnum):
     SWAPPING_OUT = 3
     SWAPPED = 4
     SWAPPING_IN = 5
+    RETURNING = 6  # its first tokens are computed again while the others' KV is copied to it
 
 
 class Runnable(NamedTuple):
@@ -58,6 +59,8 @@ class RowTable:
         limit: most tokens of prompt and output together.
         device_limit: leading blocks that lie on the device; later ones go to the host.
         leaves: the prompt is read on the device, and all blocks go to the host after that.
+        upto: tokens that may be submitted; of a row that returns, those that are computed again.
+        arriving: blocks of the device that a copy under way will fill, of a row that returns.
         on_device: the last known or pending token is in the device's slot table.
         cohort: id of the cohort the row is in, 0 for none.
         last_step: last submitted step that names the row's blocks.
@@ -91,7 +94,8 @@ class RowTable:
         self.known, self.pending, self.submitted, self.computed = ints(), ints(), ints(), ints()
         self.limit, self.prompt, self.min_total = ints(), ints(), ints()
         self.num_blocks, self.num_host_blocks, self.device_limit = ints(), ints(), ints()
-        self.published, self.cohort = ints(), ints()
+        self.published, self.cohort, self.arriving = ints(), ints(), ints()
+        self.upto: IntArray = np.full(max_rows, UNLIMITED, dtype=np.int32)
         self.cached, self.num_recent = ints(), ints()
         self.recent: IntArray = np.zeros((max_rows, MAX_RECENT), dtype=np.int32)
         self.last_step: LongArray = np.full(max_rows, -1, dtype=np.int64)
@@ -142,6 +146,7 @@ class RowTable:
             column[row] = 0
         for column in (self.num_host_blocks, self.published, self.cohort, self.num_recent):
             column[row] = 0
+        self.upto[row], self.arriving[row] = UNLIMITED, 0
         self.last_step[row] = -1
         self.on_device[row] = False
         return row
@@ -169,7 +174,8 @@ class RowTable:
         return self.state.nonzero()[0]
 
     def runnable(self) -> Runnable:
-        """Rows with a token to compute now, outside cohorts.
+        """Rows with a token to compute now, outside cohorts; those that return are among the
+        longer ones, whatever is left of them.
 
         A row whose last allowed token is sampled has none; a row whose sampling waits for the host
         has none until then.
@@ -180,6 +186,9 @@ class RowTable:
         ready &= (left > 0) & (target < self.limit)
         single = ready & (left == 1)
         longer = (ready ^ single).nonzero()[0]
+        if self._num_in_state[RowState.RETURNING]:
+            again = (self.state == int(RowState.RETURNING)) & (self.submitted < self.upto)
+            longer = np.concatenate((longer, again.nonzero()[0]))
         if len(longer):
             longer = longer[np.argsort(self.order[longer], kind="stable")]
         return Runnable(single.nonzero()[0], longer)
@@ -194,8 +203,13 @@ class RowTable:
         self.num_stop_ids = max(self.num_stop_ids, len(kept))
 
     def remaining(self, rows: LongArray) -> IntArray:
-        """Tokens known or pending whose KV is not submitted: int32 [len(rows)]."""
-        return self.known[rows] + self.pending[rows] - self.submitted[rows]
+        """Tokens known or pending whose KV is not submitted, and may be: int32 [len(rows)]."""
+        target = np.minimum(self.known[rows] + self.pending[rows], self.upto[rows])
+        return target - self.submitted[rows]
+
+    def reaches_end(self, row: int) -> bool:
+        """Whether the last of a row's `remaining` tokens gives logits to sample the next from."""
+        return bool(self.upto[row] == UNLIMITED)
 
     def drained(self, row: int) -> bool:
         """True if nothing in flight concerns the row."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tandem.plan.binding import IntArray, LongArray
 from tandem.scheduler.in_flight import Flight, MoveInFlight
 from tandem.scheduler.kv_manager import KVManager
+from tandem.scheduler.returning import Returning
 from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import MAX_RECENT, RowState, RowTable
 from tandem.scheduler.sequence import Sequence
@@ -26,7 +27,7 @@ class Running:
     """Keeps sequences, rows, blocks and the waiting queue in agreement.
 
     Args:
-        mode: what becomes of preempted KV; `auto` recomputes without a rule.
+        mode: what becomes of preempted KV; without a rule, `auto` recomputes, and `mix` copies.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Running:
         self._flight = flight
         self._mode = mode
         self.rule = rule
+        self.returning = Returning(rows, kv)
         self._by_id: dict[str, Sequence] = {}
         self._by_row: list[Sequence | None] = [None] * rows.max_rows
         self._dead: set[int] = set()
@@ -132,10 +134,11 @@ class Running:
     def _vacate(self, row: int) -> None:
         """Free a row and its blocks; what operations in flight name stays leased."""
         self._dead.discard(row)
-        moving = int(self._rows.state[row]) in _MOVING
+        moving = int(self._rows.state[row]) in _MOVING or row in self.returning
         if moving:
             self._cancel_move(row)
         self._kv.release(row, moving=moving)
+        self.returning.forget(row)
         self.sequence_of(row).row = None
         self._by_row[row] = None
         self._rows.free(row)
@@ -145,7 +148,7 @@ class Running:
     def preempt(self, row: int) -> None:
         """Take a row's device memory as soon as nothing in flight names it (`settle_drained`).
 
-        A swapped row gives up its host memory at once.
+        A swapped row gives up its host memory at once; one that returns is swapped again.
         """
         if self._rows.state[row] == int(RowState.SWAPPED):
             self._requeue(row)
@@ -161,6 +164,10 @@ class Running:
                 continue
             if row in self._dead:
                 self._vacate(row)
+            elif row in self.returning:
+                self.num_preemptions += 1
+                self._cancel_move(row)
+                self.returning.back_out(row)
             elif self._can_swap_out(row) and self._swaps(row):
                 self.num_preemptions += 1
                 self._begin_move(row, Tier.HOST)
@@ -177,7 +184,7 @@ class Running:
 
     def _swaps(self, row: int) -> bool:
         if self._mode != "auto":
-            return self._mode == "swap"
+            return self._mode != "recompute"
         if self.rule is None:
             return False
         r = self._rows
@@ -195,6 +202,26 @@ class Running:
     def swap_in(self, row: int) -> None:
         """Begin to bring what a row has on the host to the device: a swapped row's, or a prefix."""
         self._begin_move(row, Tier.DEVICE)
+
+    def come_back(self, row: int) -> None:
+        """Begin to bring a swapped row to the device: what is cached there is shared, more of its
+        beginning computed again where that is sooner, and the others' KV copied.
+        """
+        ready = self._kv.ready_on_device(row, self.sequence_of(row))
+        head = self._blocks_computed(row, len(ready))
+        if not head:
+            self.swap_in(row)
+            return
+        source, blocks = self.returning.begin(row, ready, head)
+        self._moves.append((row, Tier.DEVICE, source, blocks))
+
+    def _blocks_computed(self, row: int, ready: int) -> int:
+        """Leading blocks of a row that comes back which are not copied, those `ready` included."""
+        if self.rule is None:
+            return ready
+        r = self._rows
+        queued, decodes = self.num_awaited(Tier.DEVICE), r.count(RowState.RUNNING)
+        return self.rule.way_back(int(r.computed[row]), ready, queued, decodes).head
 
     def leave(self, row: int) -> None:
         """Begin to bring all that a row has on the device to the host, where it goes on: no step
@@ -216,6 +243,9 @@ class Running:
     def complete_move(self, move: MoveInFlight) -> None:
         """A copy has arrived; void if the row has died meanwhile."""
         if self._rows.epoch[move.row] != move.epoch:
+            return
+        if move.row in self.returning:
+            self.returning.copied(move.row, move.target)
             return
         target = Tier.HOST if move.to_host else Tier.DEVICE
         self._kv.complete_move(move.row, target, move.source, move.target)
@@ -260,6 +290,8 @@ class Running:
             held: Counter[int] = Counter()
             for row in self._rows.owned().tolist():
                 held.update(self._rows.blocks(row, tier).tolist())
+            for blocks in self.returning.on_host() if tier is Tier.HOST else ():
+                held.update(blocks.tolist())
             pool = self._kv.pools[tier]
             for block, count in held.items():
                 assert pool.refcount(block) == count, (

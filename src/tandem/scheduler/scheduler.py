@@ -302,7 +302,7 @@ class Scheduler:
             self.rows.enter(row, RowState.RUNNING)
             self.rows.device_limit[row] = 0
         for row in proposal.swap_in:
-            self.running.swap_in(row)
+            self.running.come_back(row)
         for row in proposal.leave:
             self.running.leave(row)
         self.kv.grow_by_one_block(self.kv.needs_block(proposal.decode))

@@ -141,8 +141,9 @@ class SchedulerView:
         return self.kv.one_block_each(rows)
 
     def device_blocks(self, row: int) -> int:
-        """Blocks of a row on the device."""
-        return int(self.rows.num_blocks[row] - self.rows.num_host_blocks[row])
+        """Blocks of a row on the device, those that are on their way there included."""
+        r = self.rows
+        return int(r.num_blocks[row] - r.num_host_blocks[row] + r.arriving[row])
 
     def returning(self) -> BlockNeed:
         """Blocks that come free when operations or drains under way end."""

@@ -11,7 +11,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.units import parse_duration_s, parse_size
 
 KVPlacement = Literal["auto", "device", "host", "split"]
-PreemptionMode = Literal["auto", "recompute", "swap"]
+PreemptionMode = Literal["auto", "recompute", "swap", "mix"]
 HostLayers = Literal["auto", "stream", "cpu", "mlp"]
 DiskIO = Literal["direct", "cached"]
 CudaGraphs = Literal["auto", "on", "off"]
@@ -126,8 +126,9 @@ class EngineConfig:
         ttft_bound: within which a request's first token is wanted from its arrival (`2s`): prompts
             that can be read by then come first. None: all in the order of priority and arrival.
         preemption_mode: what happens to the KV of a preempted request: `recompute`, `swap` to the
-            host, or `auto`, whichever is predicted to be faster for it; where rates are not known,
-            it is recomputed.
+            host, `mix`, of which the beginning is computed again while the rest is copied back, or
+            `auto`, whichever is predicted to be faster for it; where rates are not known, `auto`
+            recomputes, and `mix` is refused.
         host_prefix_share: most of the host's KV memory that holds beginnings of prompts which the
             accelerator had to make room for, from which they are brought back. 0: none; None: a
             half where rates are known, else none.

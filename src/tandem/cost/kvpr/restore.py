@@ -4,6 +4,7 @@ The trade of KVPR's equation 12 for a whole model: a prefix is computed again fr
 keys and values of the rest cross the link. Transfer alone and recomputation alone are its ends.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tandem.cost.kvpr.recompute import RecomputeRates
@@ -52,24 +53,35 @@ def restore_time(restore: Restore, tokens: int, rates: RecomputeRates) -> Restor
     return RestoreTime(tokens, flops / rates.flops_per_s, size / rates.link_bytes_per_s)
 
 
-def best_restore(restore: Restore, rates: RecomputeRates, block_tokens: int = 1) -> RestoreTime:
-    """The fastest way back, in whole blocks (or all); the fewest tokens among equals.
+def best_split(
+    least: int,
+    most: int,
+    compute_s: Callable[[int], float],
+    transfer_s: Callable[[int], float],
+) -> int:
+    """Of `least` to `most`, how many leading blocks to compute, so that these and the transfer of
+    the others have ended soonest; the fewest among equals.
 
-    Computing rises and fetching falls with every token: bisection finds the first block at which
+    Computing rises and fetching falls with every block: bisection finds the first at which
     computing takes as long, and the best is that one or the one before.
     """
-    first = restore.context - restore.stored
-    low, high = -(-first // block_tokens), -(-restore.context // block_tokens)
+    low, high = least, most
     while low < high:
         middle = (low + high) // 2
-        time = restore_time(restore, min(middle * block_tokens, restore.context), rates)
-        if time.compute_s >= time.transfer_s:
+        if compute_s(middle) >= transfer_s(middle):
             high = middle
         else:
             low = middle + 1
-    lowest = min(-(-first // block_tokens) * block_tokens, restore.context)
-    candidates = {
-        max(min(blocks * block_tokens, restore.context), lowest) for blocks in (low - 1, low)
-    }
-    times = [restore_time(restore, tokens, rates) for tokens in sorted(candidates)]
-    return min(times, key=lambda time: time.time_s)
+    candidates = (max(low - 1, least), low)
+    return min(candidates, key=lambda blocks: max(compute_s(blocks), transfer_s(blocks)))
+
+
+def best_restore(restore: Restore, rates: RecomputeRates, block_tokens: int = 1) -> RestoreTime:
+    """The fastest way back, in whole blocks (or all); the fewest tokens among equals."""
+
+    def time(blocks: int) -> RestoreTime:
+        return restore_time(restore, min(blocks * block_tokens, restore.context), rates)
+
+    first = restore.context - restore.stored
+    least, most = -(-first // block_tokens), -(-restore.context // block_tokens)
+    return time(best_split(least, most, lambda n: time(n).compute_s, lambda n: time(n).transfer_s))

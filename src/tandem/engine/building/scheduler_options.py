@@ -50,8 +50,8 @@ def prices_of(
         share: of the host's blocks that may hold copies of cached ones.
 
     Raises:
-        ConfigError: the strategy asks, or a bound on first tokens, and nothing is known of the
-            machine's rates; or nothing does whose predictions could be calibrated.
+        ConfigError: the strategy asks, or a bound on first tokens, or preemption by both ways, and
+            nothing is known of the machine's rates; or nothing does whose predictions could be calibrated.
     """
     if config.ttft_bound is not None and hardware is None:
         raise ConfigError(
@@ -59,8 +59,15 @@ def prices_of(
             + _why_unpriced(hardware),
             param="ttft_bound",
         )
+    if config.preemption_mode == "mix" and hardware is None:
+        raise ConfigError(
+            "--preemption-mode mix splits preempted requests by predicted time: "
+            + _why_unpriced(hardware),
+            param="preemption_mode",
+        )
     priced = plan.strategy in PRICED_STRATEGIES
-    weighs = share > 0 or config.preemption_mode == "auto" or config.ttft_bound is not None
+    weighs = share > 0 or config.preemption_mode in ("auto", "mix")
+    weighs = weighs or config.ttft_bound is not None
     if not priced and (hardware is None or not weighs):
         if config.calibrate:
             raise ConfigError(

@@ -26,7 +26,7 @@ def needs_prices(config: EngineConfig, capacities: Capacities) -> bool:
     order of prompts.
     """
     named = config.strategy != "auto" and config.strategy in PRICED_STRATEGIES
-    weighs = bool(config.host_prefix_share) or config.preemption_mode == "auto"
+    weighs = bool(config.host_prefix_share) or config.preemption_mode in ("auto", "mix")
     weighs = weighs or config.ttft_bound is not None or config.kv_disk is not None
     return named or may_choose_steps(config, capacities) or weighs
 

@@ -152,7 +152,10 @@ class StepFiller:
             if row in self.preempt:
                 continue
             left = int(self.view.rows.remaining(np.array([row]))[0])
-            wanted = min(left, self.budget, left if self.samples > 0 else left - 1)
+            samples = self.view.rows.reaches_end(row)
+            wanted = min(left, self.budget)
+            if wanted == left and samples and self.samples <= 0:
+                wanted -= 1
             if not wanted:
                 continue
             tokens = self._affordable(row, wanted)
@@ -164,7 +167,7 @@ class StepFiller:
             self.free = self.free.minus(self.view.growth(row, tokens)) if tokens > 1 else self.free
             self.chunks.append(Chunk(row, tokens))
             self.budget -= tokens
-            self.samples -= tokens == left
+            self.samples -= samples and tokens == left
         return stalled
 
     def _affordable(self, row: int, wanted: int) -> int:
@@ -211,7 +214,7 @@ class StepFiller:
         coming = self.view.returning().plus(self.free)
         for other in self.preempt:
             coming = coming.plus(self._held(other))
-        for state in (RowState.SWAPPED, RowState.RUNNING):
+        for state in (RowState.SWAPPED, RowState.RETURNING, RowState.RUNNING):
             for other in self.view.in_state(state)[::-1].tolist():
                 if any(need.fits(coming) for need in needs):
                     return
