@@ -30,6 +30,7 @@ def preemption_rule(
         prices,
         config.block_size,
         config.max_num_batched_tokens,
+        config.launch_ahead_steps,
         always_both=config.preemption_mode == "mix",
     )
 

@@ -15,7 +15,7 @@ from tandem.spec.config import PreemptionMode
 from tandem.spec.tier import TIERS, Tier
 
 if TYPE_CHECKING:
-    from tandem.scheduler.preemption import PreemptionRule
+    from tandem.scheduler.preemption import Beside, PreemptionRule
 
 Move = tuple[int, Tier, IntArray, IntArray]
 _TOKEN_BYTES = 4
@@ -189,9 +189,18 @@ class Running:
             return False
         r = self._rows
         blocks = int(r.num_blocks[row] - r.num_host_blocks[row])
-        decodes = r.count(RowState.RUNNING)
         ready = self._kv.tokens_others_hold(row)
-        return self.rule.swaps(blocks, ready, int(r.computed[row]), decodes)
+        return self.rule.swaps(blocks, ready, int(r.computed[row]), self._beside())
+
+    def _beside(self) -> "Beside":
+        """What the accelerator does for others."""
+        from tandem.scheduler.preemption import Beside
+
+        r = self._rows
+        running = (r.state == int(RowState.RUNNING)).nonzero()[0]
+        here = running[r.num_host_blocks[running] == 0]
+        prompts = len(self._waiting) > 0 or bool((r.remaining(running) > 1).any())
+        return Beside(len(running), float(r.submitted[here].sum()), prompts)
 
     def _can_swap_out(self, row: int) -> bool:
         device = int(self._rows.num_blocks[row] - self._rows.num_host_blocks[row])
@@ -219,9 +228,8 @@ class Running:
         """Leading blocks of a row that comes back which are not copied, those `ready` included."""
         if self.rule is None:
             return ready
-        r = self._rows
-        queued, decodes = self.num_awaited(Tier.DEVICE), r.count(RowState.RUNNING)
-        return self.rule.way_back(int(r.computed[row]), ready, queued, decodes).head
+        computed, queued = int(self._rows.computed[row]), self.num_awaited(Tier.DEVICE)
+        return self.rule.way_back(computed, ready, queued, self._beside()).head
 
     def leave(self, row: int) -> None:
         """Begin to bring all that a row has on the device to the host, where it goes on: no step

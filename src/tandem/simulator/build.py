@@ -1,7 +1,7 @@
 """What is simulated: a plan, the hardware that it is for, and requests."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tandem.cost.step_prices import StepPrices
@@ -27,6 +27,7 @@ from tandem.scheduler.step_compiler import StepCompiler
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.simulator.costs import ProgramCosts
 from tandem.simulator.executor import SimulatedExecutor
+from tandem.spec.config import PreemptionMode
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
@@ -68,6 +69,7 @@ def build(
     on_span: Callable[[Span], None] | None = None,
     ttft_bound_s: float | None = None,
     *,
+    preemption: PreemptionMode = "recompute",
     counted: bool = False,
 ) -> Machine:
     """An engine of the plan's sizes on the question's hardware.
@@ -75,22 +77,25 @@ def build(
     Prefixes are not cached: all prompts are alike, which real ones are not.
 
     Args:
+        preemption: what becomes of preempted KV. Where it is copied, all memory of the host that
+            weights leave is there for it.
         counted: sweeps without cohorts are counted where each row lies in one tier, not compiled;
             they take as long.
     """
     question, plan = planned.question, planned.plan
     model, hardware = question.model, question.hardware
+    weighs = ttft_bound_s is not None or preemption in ("auto", "mix")
     scheduler = Scheduler(
-        _config(planned, seed, ttft_bound_s),
+        replace(_config(planned, seed, ttft_bound_s), preemption_mode=preemption),
         make_strategy(plan.strategy),
         {
             Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
-            Tier.HOST: BlockPool(Tier.HOST, plan.host_blocks),
+            Tier.HOST: BlockPool(Tier.HOST, _host_blocks(planned, preemption)),
         },
         vocab_size=model.vocab_size,
         eos_ids=model.eos_token_ids,
         enable_prefix_caching=False,
-        prices=prices_of(planned, bounded=ttft_bound_s is not None),
+        prices=prices_of(planned, weighs=weighs),
         clock=lambda: executor.now_s,
         compiler=partial(CountingCompiler, windows=model.layer_windows)
         if counted
@@ -148,10 +153,18 @@ def _costs(planned: Planned) -> ProgramCosts:
     )
 
 
-def prices_of(planned: Planned, *, bounded: bool = False) -> StepPrices | None:
-    """What the plan's steps take, if its strategy asks, or a bound on first tokens."""
+def _host_blocks(planned: Planned, preemption: PreemptionMode) -> int:
+    """The plan's, or beside a plan that attends to nothing there what copies of KV may take."""
+    if planned.plan.host_blocks or preemption == "recompute":
+        return planned.plan.host_blocks
+    footprint = Footprint(planned.question)
+    return footprint.host_kv_bytes(planned.option.candidate.elsewhere) // footprint.block_bytes
+
+
+def prices_of(planned: Planned, *, weighs: bool = False) -> StepPrices | None:
+    """What the plan's steps take, if its strategy asks, or something else is weighed by it."""
     question, plan = planned.question, planned.plan
-    if plan.strategy not in PRICED_STRATEGIES and not bounded:
+    if plan.strategy not in PRICED_STRATEGIES and not weighs:
         return None
     page = Footprint(question).page
     size = page.bytes_per_block_layer / page.block_size

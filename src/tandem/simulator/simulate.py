@@ -8,6 +8,7 @@ from tandem.simulator.loop import Loop
 from tandem.simulator.outcome import Outcome, outcome_of
 from tandem.simulator.record import Record
 from tandem.simulator.skip import Skipper
+from tandem.spec.config import PreemptionMode
 from tandem.spec.workload import Workload
 
 
@@ -19,13 +20,20 @@ def simulate(
     skip: bool = True,
     on_span: Callable[[Span], None] | None = None,
     ttft_bound_s: float | None = None,
+    preemption: PreemptionMode = "recompute",
 ) -> Outcome:
     """Serve the workload's requests in virtual time: what `recorded` sums up.
 
     Args as there.
     """
     _, outcome = recorded(
-        planned, workload, seed, skip=skip, on_span=on_span, ttft_bound_s=ttft_bound_s
+        planned,
+        workload,
+        seed,
+        skip=skip,
+        on_span=on_span,
+        ttft_bound_s=ttft_bound_s,
+        preemption=preemption,
     )
     return outcome
 
@@ -38,6 +46,7 @@ def recorded(
     skip: bool = True,
     on_span: Callable[[Span], None] | None = None,
     ttft_bound_s: float | None = None,
+    preemption: PreemptionMode = "recompute",
 ) -> tuple[Record, Outcome]:
     """Serve the workload's requests in virtual time; every moment of theirs, and the sum.
 
@@ -47,8 +56,9 @@ def recorded(
         on_span: told when a group of operations ran.
         ttft_bound_s: within which first tokens are wanted; prompts are read in an order by which
             most are in time.
+        preemption: what becomes of preempted KV.
     """
-    machine = build(planned, seed, on_span, ttft_bound_s, counted=skip)
+    machine = build(planned, seed, on_span, ttft_bound_s, preemption=preemption, counted=skip)
     record = Record(workload.requests)
     scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
     windows = planned.question.model.layer_windows

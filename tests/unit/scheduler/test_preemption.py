@@ -10,7 +10,7 @@ from tests.support.step_prices import rising, round_prices
 from tests.support.toy_reference import greedy
 
 from tandem.cost.step_prices import StepPrices
-from tandem.scheduler.preemption import PreemptionRule
+from tandem.scheduler.preemption import Beside, PreemptionRule
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -61,13 +61,15 @@ def test_long_requests_are_swapped_and_short_ones_computed_again() -> None:
     prices = round_prices(1, block_s=1.0)
     flat = replace(rising(0.0), sizes=(1, 64, 1064), seconds=(1.0, 1.0, 1001.0))
     rule = PreemptionRule(replace(prices, linear=flat), block_size=4, max_tokens=2048)
-    assert not rule.swaps(blocks=10, ready=0, computed=40, decodes=20)
-    assert rule.swaps(blocks=50, ready=0, computed=200, decodes=20)
-    assert not rule.swaps(blocks=50, ready=160, computed=200, decodes=20)  # others keep the rest
+    assert not rule.swaps(blocks=10, ready=0, computed=40, beside=Beside(20))
+    assert rule.swaps(blocks=50, ready=0, computed=200, beside=Beside(20))
+    assert not rule.swaps(
+        blocks=50, ready=160, computed=200, beside=Beside(20)
+    )  # others keep the rest
 
 
 def test_both_ways_over_the_link_count() -> None:
     prices = round_prices(1, token_s=1.0, block_s=1.9)
     rule = PreemptionRule(replace(prices, linear=rising(0.0, 1.0)), 4, max_tokens=2048)
-    assert rule.swaps(blocks=4, ready=0, computed=17, decodes=0)
-    assert not rule.swaps(blocks=5, ready=0, computed=17, decodes=0)
+    assert rule.swaps(blocks=4, ready=0, computed=17, beside=Beside())
+    assert not rule.swaps(blocks=5, ready=0, computed=17, beside=Beside())

@@ -11,13 +11,15 @@ from tests.support.setups import Setup
 from tests.support.step_prices import rising, round_prices, slow_link
 from tests.support.toy_reference import greedy
 
-from tandem.scheduler.preemption import PreemptionRule, WayBack
+from tandem.cost.step_prices import AttentionPrice
+from tandem.scheduler.preemption import Beside, PreemptionRule, WayBack
 from tandem.scheduler.rows import RowState
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 from tandem.spec.tier import Tier
 
 LAYERS, VOCAB, BLOCK = 2, 50, 4
+NOBODY = Beside()
 SETUP = Setup(
     device_blocks=9,
     host_blocks=40,
@@ -131,29 +133,50 @@ def rule(*, always: bool = False, block_s: float = 4.0) -> PreemptionRule:
     return PreemptionRule(prices, BLOCK, max_tokens=2048, always_both=always)
 
 
+def flat() -> PreemptionRule:
+    """Up to 64 tokens take as long as one."""
+    linear = replace(rising(0.0), sizes=(1, 64, 1064), seconds=(1.0, 1.0, 1001.0))
+    return replace(rule(), prices=replace(rule().prices, linear=linear))
+
+
+def way_back(
+    rule: PreemptionRule, beside: Beside = NOBODY, *, ready: int = 0, queued: int = 0
+) -> WayBack:
+    return rule.way_back(40, ready, queued, beside)
+
+
 def test_both_parts_end_together() -> None:
-    assert rule().way_back(computed=40, ready=0, queued=0, decodes=0) == WayBack(5, 20.0)
+    assert way_back(rule()) == WayBack(5, 20.0)
 
 
 def test_more_is_computed_behind_other_copies() -> None:
-    assert rule().way_back(computed=40, ready=0, queued=4, decodes=0) == WayBack(7, 28.0)
+    assert way_back(rule(), queued=4) == WayBack(7, 28.0)
 
 
 def test_what_is_ready_is_spared_both_ways() -> None:
-    assert rule().way_back(computed=40, ready=4, queued=0, decodes=0) == WayBack(7, 12.0)
+    assert way_back(rule(), ready=4) == WayBack(7, 12.0)
 
 
 def test_a_block_at_least_is_copied() -> None:
-    found = rule(block_s=1e3).way_back(computed=40, ready=0, queued=0, decodes=0)
-    assert found.head == 9
+    assert way_back(rule(block_s=1e3)).head == 9
 
 
 def test_nothing_is_computed_where_others_would_wait_longer_than_it_spares() -> None:
-    assert rule().way_back(computed=40, ready=0, queued=0, decodes=8) == WayBack(0, 40.0)
-    assert rule(always=True).way_back(computed=40, ready=0, queued=0, decodes=1).head > 0
+    assert way_back(rule(), Beside(2)) == WayBack(0, 40.0)
+    assert way_back(rule(always=True), Beside(2)).head > 0
+
+
+def test_nothing_is_computed_where_prompts_wait_for_it() -> None:
+    assert way_back(flat(), Beside(16, prompts=True)) == WayBack(0, 40.0)
 
 
 def test_tokens_that_weights_hide_are_computed_beside_any_number_of_others() -> None:
-    flat = replace(rising(0.0), sizes=(1, 64, 1064), seconds=(1.0, 1.0, 1001.0))
-    found = replace(rule(), prices=replace(rule().prices, linear=flat))
-    assert found.way_back(computed=40, ready=0, queued=0, decodes=16) == WayBack(9, 4.0)
+    """After the two sweeps under way, in a third of a second like them."""
+    assert way_back(flat(), Beside(16)) == WayBack(9, 4.0)
+
+
+def test_computing_waits_for_the_sweeps_under_way() -> None:
+    priced = replace(flat().prices, device=AttentionPrice(0.0, 1.0, 0.0, 0.0))
+    attends = replace(flat(), prices=priced, always_both=True)
+    assert way_back(attends, Beside(1, keys=5.0)) == WayBack(3, 30.0)
+    assert way_back(attends, Beside(1, keys=15.0)) == WayBack(0, 40.0)  # three take longer
