@@ -75,3 +75,14 @@ def simulator(
 
     bench = suite.QUICK if quick else suite.FULL
     finish(suite.SUITE, machine, suite.run_simulator(bench, report), json_path)
+
+
+def preemption(json_path: JsonOption = None) -> None:
+    """What becomes of preempted requests, way by way, in virtual time.
+
+    On machines that need not be there.
+    """
+    machine = start(json_path)
+    from tandem.bench import preemption as suite
+
+    finish(suite.SUITE, machine, suite.run_preemption(suite.CASES, report), json_path)
