@@ -31,8 +31,7 @@ def record_sizes(
     *,
     at_least: int = 0,
 ) -> Recording:
-    """Record as many sizes as time and memory allow, the largest first: in its memory all others
-    find room, and steps of a size that has no graph are padded to the next one. A size is begun if
+    """Record as many sizes as time and memory allow, in the order of `by_use`. A size is begun if
     there is time for it, by what the one before has taken.
 
     Args:
@@ -42,7 +41,7 @@ def record_sizes(
     """
     begun_s = before_s = time.perf_counter()
     taken, problem, last_s = taken_bytes(), None, 0.0
-    for number, size in enumerate(sorted(sizes, reverse=True)):
+    for number, size in enumerate(by_use(sizes)):
         if number >= at_least and before_s - begun_s + last_s >= limit_s:
             problem = f"recording more would take longer than {limit_s:.0f} s"
         elif (taken or 0) > limit_bytes:
@@ -54,6 +53,16 @@ def record_sizes(
         if problem is not None:
             break
     return Recording(problem, time.perf_counter() - begun_s, taken)
+
+
+def by_use(sizes: Iterable[int]) -> tuple[int, ...]:
+    """The largest first: in its memory all others find room, and steps of a size that has no graph
+    are padded to the next one. Then the smallest, a row by itself: padded it would cost most, for
+    each token that it gives. Then the others, large ones first, since they pay for padding with
+    products, where small ones wait for weights.
+    """
+    falling = sorted(set(sizes), reverse=True)
+    return tuple(falling[:1] + falling[1:][-1:] + falling[1:-1])
 
 
 def _problem_of(record: Callable[[int], None], size: int) -> str | None:

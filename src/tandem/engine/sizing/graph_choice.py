@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 LABEL = "CUDA graphs"
 RECORDING_LIMIT_S = 20.0
-_DRIVER_BYTES = 96 * MIB
-"""The driver's objects of graphs, a workspace for products, and what pools round up: not measured
-yet. Recording ends where they take more."""
+_DRIVER_BYTES = (32 + 20 + 2 + 10) * MIB
+"""Beside graphs themselves, in MiB: cuBLAS' workspace of the stream that they are recorded on (32
+on Hopper and later, 8 before: torch's `getChosenWorkspaceSize`), a started segment of torch's large
+blocks and one of its small ones, code that is loaded meanwhile. Recording ends where all takes more
+than is set aside."""
 _LAYER_GRAPH_BYTES = 128 * KIB
-"""The driver's, of a graph of one layer: not measured yet either."""
+"""The driver's objects, of a graph of a layer or of a layer in a whole step's: not measured yet."""
 _INPUT_BYTES, _TABLE_BYTES = 5 * 8, 4  # of a row; of one of its blocks
 
 
@@ -128,11 +130,12 @@ def choose_graphs(
     size = memory.decode_bytes(rows)
     size += rows * (_INPUT_BYTES + blocks * _TABLE_BYTES)
     size += page.bytes_per_block  # the spare block, which rows write to that pad a step
-    size += _DRIVER_BYTES if capacities.real else 0
+    graphs = 2 if hybrid else 1  # of a layer, for each number of rows
     if hybrid:
         size += memory.between_bytes(rows)
-        count = spec.num_layers * len(row_buckets(rows))
-        size += count * _LAYER_GRAPH_BYTES if capacities.real else 0
+    if capacities.real:
+        count = graphs * spec.num_layers * len(row_buckets(rows))
+        size += _DRIVER_BYTES + count * _LAYER_GRAPH_BYTES
     return GraphChoice(rows, blocks, size, hybrid)
 
 
