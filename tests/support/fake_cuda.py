@@ -8,8 +8,8 @@ way when the next operation is launched, and graphs are torch's operations with 
 import ctypes
 import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from tandem.devices import stream_counters
-from tandem.devices.cuda import driver
+from tandem.devices.cuda import driver, graphs
 from tandem.engine.building import target, warm_up
 from tandem.runtime import assemble_cuda, build_machine
-from tandem.runtime.graph_maker import EmulatedGraphs
+from tandem.runtime.frozen_ops import FrozenOps
 
 _DEVICE = torch.device("cpu")
 _FREE_BYTES, _MEASURED_BYTES = 2 << 30, 16 << 20
@@ -86,6 +86,34 @@ class _Function:
         return self._call(*arguments)
 
 
+class _Graph:
+    """What was captured, done again."""
+
+    def __init__(self) -> None:
+        self.work = FrozenOps()
+
+    def replay(self) -> None:
+        self.work.replay()
+
+
+@contextmanager
+def _capture(
+    graph: _Graph, *, pool: int, stream: _Stream, capture_error_mode: str
+) -> Iterator[None]:
+    """As `torch.cuda.graph` is called.
+
+    Raises:
+        RuntimeError: a number on the device was asked for.
+    """
+    assert pool
+    assert stream.cuda_stream, "the default stream cannot be captured"
+    assert capture_error_mode == "thread_local"
+    with graph.work:
+        yield
+    if graph.work.refused:
+        raise RuntimeError(f"the host is asked by {', '.join(sorted(set(graph.work.refused)))}")
+
+
 @dataclass
 class FakeCuda:
     """What was asked of it.
@@ -140,6 +168,10 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "set_device": lambda device: None,
         "set_stream": lambda stream: None,
         "synchronize": lambda device: None,
+        "empty_cache": lambda: None,
+        "graph_pool_handle": lambda: 1,
+        "CUDAGraph": _Graph,
+        "graph": _capture,
         "reset_peak_memory_stats": lambda device: None,
         "memory_allocated": lambda device: 0,
         "memory_reserved": lambda device: 0,
@@ -157,6 +189,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         monkeypatch.setattr(module, "pin", fake.pin)
     monkeypatch.setattr(driver, "pinned_bytes", fake.pinned_bytes)
     monkeypatch.setattr(build_machine, "pinned_bytes", fake.pinned_bytes)
-    monkeypatch.setattr(assemble_cuda, "CudaGraphs", lambda device: EmulatedGraphs())
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.clone())
+    # an alias by address needs a device
+    monkeypatch.setattr(graphs, "alias", lambda device, tensor: tensor.detach())
     monkeypatch.setattr(stream_counters.StreamCounters.__init__, "__defaults__", (_Library(fake),))
     return fake

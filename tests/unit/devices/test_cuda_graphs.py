@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -148,3 +148,27 @@ def test_after_a_capture_that_failed_memory_is_told_and_others_can_be_made(
     assert graphs.taken_bytes() == 0
     graphs.record(lambda: torch.ones(1))
     assert graphs.taken_bytes() == 10
+
+
+def test_inputs_come_from_memory_of_their_own_without_waiting(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[tuple[torch.Tensor, bool]] = []
+
+    class Target:
+        def copy_(self, source: torch.Tensor, *, non_blocking: bool) -> None:
+            copied.append((source, non_blocking))
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor.clone())
+    host = torch.arange(3)
+    CudaGraphs(DEVICE).bring(host, cast("torch.Tensor", Target()))
+    host.zero_()  # it may be forgotten at once
+    ((source, non_blocking),) = copied
+    assert source.tolist() == [0, 1, 2]
+    assert non_blocking
+
+
+def test_what_others_gave_back_meanwhile_is_not_counted_below_nothing(fake: FakeCuda) -> None:
+    graphs = CudaGraphs(DEVICE)
+    fake.free += 100
+    assert graphs.taken_bytes() == 0
