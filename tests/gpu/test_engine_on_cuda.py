@@ -2,9 +2,12 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from tandem.engine.building.build import build_engine_core
 from tandem.engine.core import EngineCore
@@ -56,6 +59,18 @@ def _config(directory: str, model: Mapping[str, object] = _MODEL) -> EngineConfi
     )
 
 
+@contextmanager
+def _refusing_to_wait() -> Iterator[None]:
+    """Within, torch raises an error where an operation waits for the device: who asks for a number
+    that lies there, or for a copy without saying that it need not have come.
+    """
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def _run(core: EngineCore) -> tuple[dict[str, list[int]], EngineStats]:
     for i, length in enumerate(_PROMPT_LENGTHS):
         prompt = tuple((7 * i + 13 * j) % 512 for j in range(length))
@@ -92,6 +107,27 @@ def test_device_only_matches_host() -> None:
 
 def test_plain_loop_matches_host() -> None:
     _compare(strategy="gpu-only", gpu_memory="256MiB", overlap=False)
+
+
+def test_steps_do_not_wait_for_the_device() -> None:
+    """Tokens are read behind an event; operations are launched one by one, as the first steps of
+    all kinds are.
+    """
+    for model, changes in (
+        (_MODEL, {"strategy": "gpu-only"}),
+        (_MODEL, {"kv_placement": "split"}),
+        (_MODEL, {"strategy": "rendezvous", "kv_placement": "split"}),
+        (_MIXTURE, {"strategy": "gpu-only"}),
+    ):
+        with tempfile.TemporaryDirectory() as directory:
+            config = replace(
+                _config(directory, model), accelerator="cuda", gpu_memory="512MiB",
+                cuda_graphs="off", **changes,
+            )  # fmt: skip
+            core = build_engine_core(config, check=True)
+            with _refusing_to_wait():
+                tokens, _ = _run(core)
+        assert all(len(ids) == _NEW_TOKENS for ids in tokens.values()), changes
 
 
 def test_graphs_match_operations_and_host() -> None:

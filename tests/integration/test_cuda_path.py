@@ -6,6 +6,7 @@ import pytest
 from tests.gpu import test_engine_on_cuda as on_cuda
 from tests.gpu import test_offline_on_cuda as offline_on_cuda
 from tests.support.fake_cuda import FakeCuda, install
+from tests.support.waiting import waits_noted
 
 from tandem.kernels import native
 
@@ -33,6 +34,20 @@ def test_keys_in_both_tiers_give_the_host_s_tokens(fake: FakeCuda) -> None:
 def test_cohorts_give_the_host_s_tokens(fake: FakeCuda) -> None:
     on_cuda.test_cohorts_match_host()
     assert not fake.registered
+
+
+@pytest.mark.slow
+def test_steps_run_while_waiting_is_refused(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a GPU refuses; here, what the steps do is looked at instead. A mixture's experts, which
+    a GPU's kernels go over in one launch, are asked for in turn.
+    """
+    with waits_noted(monkeypatch) as waits:
+        on_cuda.test_steps_do_not_wait_for_the_device()
+    assert fake.sync_modes == ["error", "default"] * 4
+    assert waits
+    assert all("models/expert_steps.py" in each for each in waits), set(waits)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import torch
 from tests.gpu.test_engine_on_cuda import _MIXTURE, _MODEL
 from tests.support.fake_cuda import install
 from tests.support.script import run_all
+from tests.support.waiting import waits_noted
 from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -18,7 +19,7 @@ from tests.unit.triton.triton_case import DEVICE, WITH_DOT, WITHOUT_DOT
 
 from tandem.engine.building.build import build_engine_core
 from tandem.engine.stats import EngineStats
-from tandem.kernels import triton_support
+from tandem.kernels import triton_expert_products, triton_products, triton_support
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import TierKernels
@@ -42,7 +43,16 @@ _SMALL = {
     "num_attention_heads": 4,
 }
 _LLAMA = _MODEL | _SMALL
-_EXPERTS = _MIXTURE | _SMALL | {"num_experts": 4, "num_experts_per_tok": 2}
+_TINY = {  # one program of the interpreter for each row of a matrix that is dequantized
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "moe_intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+}
+_EXPERTS = _MIXTURE | _TINY | {"num_experts": 4, "num_experts_per_tok": 2}
 _GEMMA = _LLAMA | {  # every other layer sees the last 8 tokens; scores are bounded
     "architectures": ["Gemma2ForCausalLM"],
     "hidden_act": "gelu_pytorch_tanh",
@@ -62,7 +72,16 @@ class Launches:
     """What the device's kernels were asked for while an engine ran."""
 
     def __init__(self) -> None:
-        self.attentions = self.merges = 0
+        self.attentions = self.merges = self.products = self.experts = 0
+
+    def counted(self, name: str, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """The call, each time counted under a name."""
+
+        def made(*given: Any) -> Tensor:
+            setattr(self, name, getattr(self, name) + 1)
+            return call(*given)
+
+        return made
 
 
 class Again(EmulatedGraphs):
@@ -107,6 +126,11 @@ def _with_triton(monkeypatch: pytest.MonkeyPatch, unit: TritonDevice) -> Launche
     monkeypatch.setattr(choose_kernels, "accelerator_kernels", made)
     monkeypatch.setattr(triton_support, "unit_of", lambda device: unit)
     monkeypatch.setattr(expert_steps, "_unit_of", lambda x: unit)
+    for module, name, kind in (
+        (triton_products, "multiply", "products"),
+        (triton_expert_products, "expert_total", "experts"),
+    ):
+        monkeypatch.setattr(module, name, counted.counted(kind, getattr(module, name)))
     return counted
 
 
@@ -153,8 +177,10 @@ def _compare(
     expected, _ = _serve(host)
     counted = _with_triton(monkeypatch, unit)
     given: dict[str, Any] = {"accelerator": "cuda", "gpu_memory": "256MiB", "cuda_graphs": "off"}
-    tokens, stats = _serve(EngineConfig(str(directory), **sizes, **same, **(given | changes)))
+    with waits_noted(monkeypatch) as waits:
+        tokens, stats = _serve(EngineConfig(str(directory), **sizes, **same, **(given | changes)))
     assert tokens == expected
+    assert not waits
     assert counted.attentions > 0
     return stats, counted
 
@@ -182,7 +208,7 @@ def test_cohorts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_before_matrix_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _compare(tmp_path, monkeypatch, unit=WITHOUT_DOT, quantization="int4", **_ALONE)
+    _compare(tmp_path, monkeypatch, unit=WITHOUT_DOT, **_ALONE)
 
 
 @pytest.mark.parametrize("stored", ["int8", "int4", "fp8"])
@@ -194,11 +220,13 @@ def test_windows_and_bounded_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     _compare(tmp_path, monkeypatch, _GEMMA, **_SPLIT)
 
 
-@pytest.mark.parametrize("format", ["int4", "int8"])
+@pytest.mark.parametrize("format", ["int4:32", "int8:32"])
 def test_quantized_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
-    _compare(tmp_path, monkeypatch, quantization=format, **_ALONE)
+    _, counted = _compare(tmp_path, monkeypatch, _LLAMA | _TINY, quantization=format, **_ALONE)
+    assert counted.products > 0
 
 
-@pytest.mark.parametrize("format", ["none", "int4"])
+@pytest.mark.parametrize("format", ["none", "int4:32"])
 def test_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
-    _compare(tmp_path, monkeypatch, _EXPERTS, quantization=format, **_ALONE)
+    _, counted = _compare(tmp_path, monkeypatch, _EXPERTS, quantization=format, **_ALONE)
+    assert counted.experts > 0

@@ -2,7 +2,8 @@
 
 The engine's CUDA path over it is the real one: its driver with a thread per queue, events, counters
 that streams raise, pinned staging memory. What only a GPU does is left out: nothing is ever under
-way when the next operation is launched, and graphs are torch's operations with their arguments.
+way when the next operation is launched, and graphs are torch's operations with their arguments. So
+are layers, as on a GPU: the CPU's compiled kernels are not taken, though the memory is the host's.
 """
 
 import ctypes
@@ -11,7 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -19,9 +22,12 @@ from torch import Tensor
 
 from tandem.devices import stream_counters
 from tandem.devices.cuda import driver, graphs
-from tandem.engine.building import target, warm_up
+from tandem.engine.building import parts, target, warm_up
+from tandem.models import load
+from tandem.models.model import Model
 from tandem.runtime import assemble_cuda, build_machine
 from tandem.runtime.frozen_ops import FrozenOps
+from tandem.spec.config import EngineConfig
 
 _DEVICE = torch.device("cpu")
 _FREE_BYTES, _MEASURED_BYTES = 2 << 30, 16 << 20
@@ -121,7 +127,7 @@ class FakeCuda:
     Attributes:
         pinned: bytes of staging memory, each time. registered: of host memory made known, as long
             as it is. most_registered: bytes of it, at once. written: values of counters.
-        uploads: tensors that came by the driver.
+        uploads: tensors that came by the driver. sync_modes: what becomes of operations that wait.
     """
 
     pinned: list[int] = field(default_factory=list)
@@ -129,6 +135,7 @@ class FakeCuda:
     written: list[int] = field(default_factory=list)
     most_registered: int = 0
     uploads: int = 0
+    sync_modes: list[str] = field(default_factory=list)
     streams: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -156,6 +163,19 @@ class FakeCuda:
             self.uploads += 1
 
 
+def _load_for_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Model]:
+    """`load_reported`, of a model whose stages are torch's where the engine asks for CUDA."""
+    load_reported = parts.load_reported
+
+    def loaded(directory: Path, config: EngineConfig, *given: Any, **named: Any) -> Model:
+        with monkeypatch.context() as patched:
+            if config.accelerator == "cuda":
+                patched.setattr(load, "native_stages", lambda *given, **named: None)
+            return load_reported(directory, config, *given, **named)
+
+    return loaded
+
+
 def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     """Until the test ends, `--accelerator cuda` is this."""
     fake, default = FakeCuda(), _Stream()
@@ -167,6 +187,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "stream": lambda stream: nullcontext(),
         "set_device": lambda device: None,
         "set_stream": lambda stream: None,
+        "set_sync_debug_mode": fake.sync_modes.append,
         "synchronize": lambda device: None,
         "empty_cache": lambda: None,
         "graph_pool_handle": lambda: 1,
@@ -185,6 +206,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setattr(Tensor, "record_stream", lambda *given: fake.record_stream(*given))
     monkeypatch.setattr(target, "cuda_available", lambda: True)
     monkeypatch.setattr(target, "open_cuda", lambda index: _DEVICE)
+    monkeypatch.setattr(parts, "load_reported", _load_for_gpu(monkeypatch))
     for module in (warm_up, assemble_cuda):
         monkeypatch.setattr(module, "pin", fake.pin)
     monkeypatch.setattr(driver, "pinned_bytes", fake.pinned_bytes)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-_ASKS_FOR_VALUES = ("_local_scalar_dense", "item", "equal", "is_nonzero")
-_SIZES_BY_VALUES = ("nonzero", "masked_select", "unique", "_unique2", "unique_dim", "bincount")
+ASKS_FOR_VALUES = ("_local_scalar_dense", "item", "equal", "is_nonzero")
+SIZES_BY_VALUES = ("nonzero", "masked_select", "unique", "_unique2", "unique_dim", "bincount")
 _FROM_THE_HOST = ("lift_fresh",)  # `torch.tensor` of Python's numbers: a copy from pageable memory
 
 
@@ -44,7 +44,7 @@ class FrozenOps(TorchDispatchMode):
         del types
         options = dict(kwargs or {})
         name = func._schema.name.partition("::")[2]
-        if name in _ASKS_FOR_VALUES + _SIZES_BY_VALUES + _FROM_THE_HOST:
+        if name in ASKS_FOR_VALUES + SIZES_BY_VALUES + _FROM_THE_HOST:
             self.refused.append(name)
         result = func(*args, **options)
         self._calls.append(_Call(func, args, options, result))
