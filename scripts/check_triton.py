@@ -1,15 +1,22 @@
 """Compiles the Triton kernels for every generation of GPU that Tandem names, without a GPU.
 
 Prints what each takes: registers of a thread, bytes that did not fit them (spilled), shared memory
-of a program, against what the generation has. Exits with 1 if one does not compile or takes more.
-It says nothing about speed.
+of a program, against what the generation has. Exits with 1 if one does not compile, takes more, or
+spills more than a few. It says nothing about speed.
+
+    check_triton.py            everything, on all processors
+    check_triton.py --quick    each kernel, for one generation
+    check_triton.py --each     one kernel that uses the matrix units, if there are any, for each
 """
 
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +55,19 @@ from tandem.spec.weight_format import WeightFormat
 
 # Shared memory of one program by compute capability (limits in the CUDA programming guide).
 SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
-HEADS = {"32/8/128": (8, 4, 128), "32/32/128": (32, 1, 128), "8/4/256": (4, 2, 256)}
-TYPES = (
-    ("fp16", "fp16"), ("bf16", "bf16"), ("fp32", "fp32"), ("fp16", "fp8"), ("bf16", "fp8"),
-    ("bf16", "int8"), ("bf16", "int4"),
-)  # fmt: skip
+HEADS = {
+    "32/8/128": (8, 4, 128),
+    "40/8/128": (8, 5, 128),  # Qwen3-14B's
+    "32/32/128": (32, 1, 128),
+    "32/8/64": (8, 4, 64),
+    "32/32/80": (32, 1, 80),
+    "32/32/96": (32, 1, 96),
+    "8/4/256": (4, 2, 256),  # Gemma 2's, whose scores are bounded
+}
+BOUNDED = ("8/4/256",)
+STORED = ("fp8", "int8", "int4")  # beside what queries are
+QUERIES = ("fp16", "bf16", "fp32")
+MOST_SPILLED = 512  # bytes of a thread, which the first cache holds for all threads of a program
 CODE_BITS = {"int8": 8, "int4": 4}
 BLOCK_SIZE = 64
 _SIZES = ("inputs", "outputs", "groups")  # multiples of 16
@@ -75,7 +90,8 @@ def attention(label: str, query: str, stored: str, *, has_dot: bool) -> Iterator
     kv_heads, group, head_dim = HEADS[label]
     bits = CODE_BITS.get(stored, 0)
     page = QuantizedPage(bits, kv_heads, BLOCK_SIZE, head_dim) if bits else None
-    heads = HeadShape(kv_heads, group, page.row_elements if page else head_dim, _BYTES[query])
+    elements = page.row_elements if page else head_dim
+    heads = HeadShape(kv_heads, group, elements, _BYTES[query], bits)
     shapes = {"decode": decode_shape(heads, TritonDevice(100, has_dot))}
     if has_dot:
         shapes["prefill"] = prefill_shape(heads)
@@ -84,11 +100,12 @@ def attention(label: str, query: str, stored: str, *, has_dot: bool) -> Iterator
     types |= {"pairs": "*fp16"}
     types |= {"out": "*fp32", "lse": "*fp32", "scale": "fp32", "soft_cap": "fp32"}
     types |= dict.fromkeys(("num_tokens", "table_width"), "i32")
+    built_in = {"USE_DOT": has_dot, "HAS_CAP": label in BOUNDED}
     for name, shape in shapes.items():
         constants = _attention_constants(shape, heads, head_dim, bits, page)
         title = f"{name} {label}, {query} over {stored}"
-        options = {"num_stages": STAGES}
-        yield Case(title, attend_tiles, types, constants | {"USE_DOT": has_dot}, options)
+        options = {"num_stages": STAGES, "num_warps": shape.warps}
+        yield Case(title, attend_tiles, types, constants | built_in, options)
 
 
 def _attention_constants(
@@ -106,7 +123,6 @@ def _attention_constants(
         "ROWS": shape.rows,
         "KEYS": shape.keys,
         "LEAST_KEYS": DECODE_SPLIT_KEYS,
-        "HAS_CAP": False,
     }
 
 
@@ -123,11 +139,16 @@ def others() -> Iterator[Case]:
     appended = {"k": "*bf16", "v": "*bf16", "slots": "*i64", "k_stride": "i32", "v_stride": "i32"}
     page: dict[str, Any] = {"BLOCK_SIZE": BLOCK_SIZE, "KV_HEADS": 8, "HEAD_DIM": 128}
     floats = page | {"PAD_ROW": 1024}
-    yield Case("append bf16", append_floats, appended | {"pages": "*bf16"}, floats, {})
-    yield Case("append fp8", append_floats, appended | {"pages": "*u8"}, floats, {})
-    codes = page | {"CODE_BITS": 4, "GROUP_SIZE": 64, "ROW_ELEMENTS": 128}
-    types = appended | {"pages": "*u8", "pairs": "*fp16"}
-    yield Case("append int4", append_codes, types, codes, {"num_warps": 1})
+    for new, pages in (
+        ("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "fp32"), ("bf16", "u8"), ("fp32", "u8"),
+    ):  # fmt: skip
+        types = appended | {"k": f"*{new}", "v": f"*{new}", "pages": f"*{pages}"}
+        name = "fp8" if pages == "u8" else pages
+        yield Case(f"append {new} as {name}", append_floats, types, floats, {})
+    for new, bits in (("bf16", 4), ("bf16", 8), ("fp16", 4), ("fp32", 4)):
+        codes = page | {"CODE_BITS": bits, "GROUP_SIZE": 64, "ROW_ELEMENTS": 128}
+        types = appended | {"k": f"*{new}", "v": f"*{new}", "pages": "*u8", "pairs": "*fp16"}
+        yield Case(f"append {new} as int{bits}", append_codes, types, codes, {"num_warps": 1})
 
 
 def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Case]:
@@ -201,21 +222,30 @@ def usage(cubin: bytes) -> dict[str, str]:
     return {parts[0]: parts[1] for parts in fields}
 
 
+def has_dot(capability: int) -> bool:
+    """Whether kernels for a generation use its matrix units."""
+    return capability >= FIRST_WITH_DOT[0] * 10 + FIRST_WITH_DOT[1]
+
+
 def all_cases(capability: int) -> Iterator[Case]:
-    """For one generation; the head shapes and formats that differ little, for one of them only."""
-    has_dot, is_ampere = capability >= FIRST_WITH_DOT[0] * 10 + FIRST_WITH_DOT[1], capability == 80
+    """For one generation; other head shapes in two of them, formats that differ little in one."""
+    dot, is_ampere = has_dot(capability), capability == 80
     yield from others()
-    for label in HEADS:
-        for query, stored in TYPES:
-            if label == "32/8/128" or (is_ampere and query == stored == "bf16"):
-                yield from attention(label, query, stored, has_dot=has_dot)
-    for query in ("fp16", "bf16", "fp32"):
+    for query in QUERIES:
+        for stored in (query, *STORED):
+            yield from attention("32/8/128", query, stored, has_dot=dot)
+    if capability in (80, 90):
+        for label in HEADS:
+            if label != "32/8/128":
+                for stored in ("bf16", "int8", "int4"):
+                    yield from attention(label, "bf16", stored, has_dot=dot)
+    for query in QUERIES:
         for format in (WeightFormat(4, 128), WeightFormat(8, 128), WeightFormat(4, 32)):
             if format.group == 128 or (is_ampere and query == "bf16"):
-                yield from products(query, format, has_dot=has_dot)
+                yield from products(query, format, has_dot=dot)
         for format in (None, WeightFormat(4, 128), WeightFormat(8, 128)):
             if query != "fp32" or format is None:
-                yield from experts(query, format, has_dot=has_dot)
+                yield from experts(query, format, has_dot=dot)
 
 
 def quick_cases() -> Iterator[Case]:
@@ -228,34 +258,54 @@ def quick_cases() -> Iterator[Case]:
         yield next(experts("bf16", format, has_dot=True))
 
 
+def each_case() -> Iterator[tuple[Case, int]]:
+    """One of attention for each generation: prompts where there are matrix units, else decode."""
+    for capability in SHARED_KIB:
+        *_, last = attention("32/8/128", "bf16", "int4", has_dot=has_dot(capability))
+        yield last, capability
+
+
+def cases_of(option: str) -> list[tuple[Case, int]]:
+    """What is compiled, and for which generation."""
+    if option == "--quick":
+        return [(case, 80) for case in quick_cases()]
+    if option == "--each":
+        return list(each_case())
+    return [(case, capability) for capability in SHARED_KIB for case in all_cases(capability)]
+
+
 def main() -> int:
-    """Compile all, print a line for each; the exit code. `--quick`: a few, for one generation."""
-    quick = sys.argv[1:] == ["--quick"]
-    failed = 0
-    for capability in (80,) if quick else SHARED_KIB:
-        for case in quick_cases() if quick else all_cases(capability):
-            failed += not report(case, capability, SHARED_KIB[capability])
+    """Compile, print a line for each; the exit code."""
+    option, failed = " ".join(sys.argv[1:]), 0
+    numbers = range(len(cases_of(option)))
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for line, fits in pool.map(partial(report_numbered, option), numbers):
+            print(line, flush=True)
+            failed += not fits
     return 1 if failed else 0
 
 
-def report(case: Case, capability: int, shared_kib: int) -> bool:
-    """Print what a case takes; False if it cannot run there."""
-    title = f"sm_{capability:<4} {case.name:40}"
+def report_numbered(option: str, number: int) -> tuple[str, bool]:
+    """Of a case that another process found in the same order: a kernel cannot be sent."""
+    return report(*cases_of(option)[number])
+
+
+def report(case: Case, capability: int) -> tuple[str, bool]:
+    """What a case takes, as a line; and whether it can run there, and well."""
+    title, shared_kib = f"sm_{capability:<4} {case.name:40}", SHARED_KIB[capability]
     try:
         compiled = compile_case(case, capability)
     except Exception as error:  # noqa: BLE001 - whatever a compiler's passes raise
-        print(f"{title} FAILED: {type(error).__name__}: {error}", flush=True)
-        return False
+        return f"{title} FAILED: {type(error).__name__}: {error}", False
     took, shared = usage(compiled.asm["cubin"]), compiled.metadata.shared
-    fits = shared <= shared_kib << 10
-    registers, spilled = took.get("REG", "?"), took.get("STACK", "?")
-    shared_text = f"{shared / 1024:5.1f} of {shared_kib} KiB shared"
-    print(
-        f"{title} {registers:>3} registers, {spilled:>4} bytes spilled, {shared_text}"
-        f"{'' if fits else ': TOO MUCH'}",
-        flush=True,
-    )
-    return fits
+    registers, spilled = int(took["REG"]), int(took["STACK"])
+    problem = ""
+    if shared > shared_kib << 10:
+        problem = ": TOO MUCH"
+    elif spilled > MOST_SPILLED:
+        problem = ": SPILLS TOO MUCH"
+    text = f"{registers:>3} registers, {spilled:>4} bytes spilled, {shared / 1024:5.1f}"
+    return f"{title} {text} of {shared_kib} KiB shared{problem}", not problem
 
 
 if __name__ == "__main__":

@@ -11,10 +11,24 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 
 def test_every_kernel_compiles(tmp_path: Path) -> None:
+    lines = _compiled("--quick", tmp_path)
+    assert len(lines) == 19
+
+
+@pytest.mark.slow
+def test_attention_compiles_for_every_generation(tmp_path: Path) -> None:
+    lines = _compiled("--each", tmp_path)
+    generations = [line.split()[0] for line in lines]
+    assert generations == [f"sm_{n}" for n in (75, 80, 86, 89, 90, 100, 120)]
+    assert [line.split()[1] for line in lines] == ["decode"] + ["prefill"] * 6
+
+
+def _compiled(option: str, cache: Path) -> list[str]:
+    """A line for each kernel that was."""
     script = Path(__file__).parents[2] / "scripts" / "check_triton.py"
     compiled = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    compiled["TRITON_CACHE_DIR"] = str(tmp_path)
-    command = [sys.executable, "-W", "ignore", str(script), "--quick"]
+    compiled["TRITON_CACHE_DIR"] = str(cache)
+    command = [sys.executable, "-W", "ignore", str(script), option]
     run = subprocess.run(command, env=compiled, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.count("registers") == 13
+    return [line for line in run.stdout.splitlines() if "registers" in line]

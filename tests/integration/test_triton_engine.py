@@ -193,7 +193,8 @@ def test_on_the_device_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_as_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decodes by static tables and device-side lengths, each step padded to a bucket."""
     stats, _ = _compare(tmp_path, monkeypatch, **_ALONE, cuda_graphs="on")
-    assert [note for note in stats.notes if "graphs of 1, 2, 3 rows" in note]
+    # the smaller ones only if there is time: the largest in any case
+    assert [note for note in stats.notes if "3 rows, recorded" in note]
 
 
 def test_keys_in_both_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +209,7 @@ def test_cohorts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_before_matrix_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _compare(tmp_path, monkeypatch, unit=WITHOUT_DOT, **_ALONE)
+    _compare(tmp_path, monkeypatch, _LLAMA | _TINY, WITHOUT_DOT, **_ALONE)
 
 
 @pytest.mark.parametrize("stored", ["int8", "int4", "fp8"])

@@ -69,7 +69,9 @@ class TritonKernels:
         self._unit = unit
         group = heads // shape.kv_heads
         elements = shape.quantized.row_elements if shape.code_bits else shape.head_dim
-        self._heads = HeadShape(shape.kv_heads, group, elements, query_dtype.itemsize)
+        self._heads = HeadShape(
+            shape.kv_heads, group, elements, query_dtype.itemsize, shape.code_bits
+        )
 
     @property
     def shape(self) -> PageShape:
@@ -156,6 +158,7 @@ class TritonKernels:
             HAS_CAP=bool(self._soft_cap),
             USE_DOT=self._unit.has_dot,
             num_stages=STAGES,
+            num_warps=shape.warps,
         )
         if tiles.splits > 1:
             self._merge(target, result)

@@ -12,10 +12,16 @@ from tandem.plan.binding import IntArray, TierAttention
 from tandem.plan.seen_keys import count_seen_keys
 
 MIN_DOT = 16  # rows, columns and depth of the smallest product on matrix units
-PREFILL_ROWS = 64
+PREFILL_ROWS = {2: 64, 4: 32}
+"""By bytes of a query's element. Tiles are as large as registers take (ADR 0029): float32 is for
+checking, and what multiplies codes by it needs twice the registers again."""
+_PREFILL_ROWS_OVER_CODES = {2: 64, 4: 16}
 MAX_SPLITS = 64
 DECODE_SPLIT_KEYS = 256  # a split with fewer costs more to merge than it spreads
 _KEY_TILE_BYTES = 16 << 10
+_SMALL_KEY_TILE_BYTES = 8 << 10
+_WARPS, _MORE_WARPS = 4, 8  # the more, the fewer registers each thread needs of a tile
+_LEAST_DIM_OF_MORE_WARPS = 128  # of codes; below, tiles fit the registers of four
 _PRODUCT_ELEMENTS = 8192  # held in registers where there are no matrix units
 _ALIGNED = 4  # elements of an int32 array
 _WAVES = 2  # programs per multiprocessor worth having
@@ -29,12 +35,14 @@ class HeadShape:
         group: query heads per KV head.
         row_elements: those of a row of keys in memory: head_dim, or more in quantized pages.
         element_bytes: of a query's elements, in which products are taken.
+        code_bits: of keys and values in quantized pages; 0: they are floats.
     """
 
     kv_heads: int
     group: int
     row_elements: int
     element_bytes: int
+    code_bits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class TileShape:
     rows: int
     keys: int
     pad_dim: int
+    warps: int = _WARPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +159,33 @@ def decode_shape(heads: HeadShape, unit: TritonDevice) -> TileShape:
     rows, pad_dim = power_of_two(heads.group), power_of_two(heads.row_elements)
     if unit.has_dot:
         rows, pad_dim = max(MIN_DOT, rows), max(MIN_DOT, pad_dim)
-        return TileShape(1, rows, _dot_keys(pad_dim, heads.element_bytes), pad_dim)
+        is_wide = heads.element_bytes > 2
+        return _dot_shape(1, rows, pad_dim, heads, is_large=is_wide)
     keys = max(1, _PRODUCT_ELEMENTS // (rows * pad_dim))
     return TileShape(1, rows, min(64, keys), pad_dim)
 
 
 def prefill_shape(heads: HeadShape) -> TileShape:
-    """As many tokens as make `PREFILL_ROWS` rows; on matrix units only."""
+    """As many tokens as make `PREFILL_ROWS`; on matrix units only."""
     pad_dim = max(MIN_DOT, power_of_two(heads.row_elements))
-    tokens = max(1, PREFILL_ROWS // heads.group)
+    most = (_PREFILL_ROWS_OVER_CODES if heads.code_bits else PREFILL_ROWS)[heads.element_bytes]
+    tokens = max(1, most // heads.group)
     rows = max(MIN_DOT, power_of_two(tokens * heads.group))
-    return TileShape(tokens, rows, _dot_keys(pad_dim, heads.element_bytes), pad_dim)
+    unpacks = heads.code_bits == 4 and pad_dim >= _LEAST_DIM_OF_MORE_WARPS
+    return _dot_shape(tokens, rows, pad_dim, heads, is_large=unpacks or heads.element_bytes > 2)
 
 
-def _dot_keys(pad_dim: int, element_bytes: int) -> int:
-    return max(MIN_DOT, min(64, _KEY_TILE_BYTES // (pad_dim * element_bytes)))
+def _dot_shape(
+    tokens: int, rows: int, pad_dim: int, heads: HeadShape, *, is_large: bool
+) -> TileShape:
+    """With as many keys as fit beside the rows.
+
+    Args:
+        is_large: four warps' registers do not hold it.
+    """
+    size = _SMALL_KEY_TILE_BYTES if is_large else _KEY_TILE_BYTES
+    keys = max(MIN_DOT, min(64, size // (pad_dim * heads.element_bytes)))
+    return TileShape(tokens, rows, keys, pad_dim, _MORE_WARPS if is_large else _WARPS)
 
 
 def _count_splits(programs: int, keys: int, unit: TritonDevice) -> int:

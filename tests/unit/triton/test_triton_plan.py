@@ -88,7 +88,12 @@ def test_splits_of_rows_planned_on_the_device_follow_the_table_and_not_the_rows(
 
 ROWS = st.tuples(st.integers(1, 3000), st.integers(1, 200)).map(lambda row: (max(row), min(row)))
 HEADS = st.builds(
-    HeadShape, st.integers(1, 8), st.integers(1, 16), st.sampled_from([8, 64, 80, 256]), st.just(2)
+    HeadShape,
+    st.integers(1, 8),
+    st.integers(1, 16),
+    st.sampled_from([8, 64, 80, 256]),
+    st.sampled_from([2, 4]),
+    st.sampled_from([0, 8, 4]),
 )
 
 
