@@ -29,6 +29,8 @@ class FlashInferPrompts:
         dtype: of queries.
     """
 
+    windows = True
+
     def __init__(
         self,
         library: Any,

@@ -1,4 +1,4 @@
-"""Opens the library that is to compute attention within prompts, or says why it cannot be."""
+"""Opens what is to compute attention within prompts, or says why it cannot be."""
 
 import importlib
 import inspect
@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
-from tandem.kernels import flashinfer_prompts, varlen_prompts
+from tandem.kernels import efficient_prompts, flashinfer_prompts, triton_support, varlen_prompts
+from tandem.kernels.efficient_prompts import EfficientPrompts
 from tandem.kernels.flashinfer_prompts import FlashInferPrompts
 from tandem.kernels.pages import PageShape
-from tandem.kernels.prompt_kernels import PromptLibrary
+from tandem.kernels.prompt_kernels import PromptKernels, PromptLibrary
+from tandem.kernels.tier_kernels import MergingKernels, StaticKernels, TierKernels
 from tandem.kernels.varlen_prompts import VarlenPrompts
 
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
@@ -83,3 +85,58 @@ def _import(name: str, remedy: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise NoPromptLibraryError(f"{name} cannot be imported ({error}); {remedy}") from error
+
+
+def against_efficient(
+    head_dim: int, soft_cap: float, held: torch.dtype, dtype: torch.dtype
+) -> str | None:
+    """Why torch's memory-efficient attention cannot compute prompts before compute capability 8.0;
+    None if it can, but for layers whose tokens see a window.
+
+    Args:
+        held: by pages. dtype: of queries.
+    """
+    if dtype not in efficient_prompts.TYPES:
+        return f"its kernels there multiply in float16 or float32, not in {dtype} (--dtype float16)"
+    if held is not dtype:
+        return f"its kernels read KV of {dtype} alone, not of quantized pages or {held}"
+    if soft_cap:
+        return "its kernels do not bound scores, as this model does"
+    if head_dim % efficient_prompts.ALIGNED_DIM:
+        aligned = efficient_prompts.ALIGNED_DIM
+        return f"its kernels take heads of multiples of {aligned}, not {head_dim}"
+    operation = getattr(torch.ops.aten, "_efficient_attention_forward", None)
+    if operation is None:
+        return f"torch {torch.__version__} does not have it"
+    has = {argument.name for argument in operation.default._schema.arguments}
+    if not has >= efficient_prompts.ARGUMENTS:
+        missing = ", ".join(sorted(efficient_prompts.ARGUMENTS - has))
+        return f"that of torch {torch.__version__} has no {missing}"
+    return None
+
+
+def with_own_prompts(
+    kernels: TierKernels,
+    device: torch.device,
+    scale: float,
+    soft_cap: float,
+    held: torch.dtype,
+    dtype: torch.dtype,
+) -> TierKernels:
+    """A GPU's kernels; those that do not use its matrix units, with prompts by torch's
+    memory-efficient attention where it can compute them (`against_efficient`).
+
+    Args:
+        device: of pages, which hold `held`. scale: of scores. soft_cap: what bounds them; 0:
+            nothing.
+        dtype: of queries.
+    """
+    unit = triton_support.unit_of(device)
+    if unit is None or unit.has_dot:
+        return kernels
+    if against_efficient(kernels.shape.head_dim, soft_cap, held, dtype) is not None:
+        return kernels
+    assert isinstance(kernels, StaticKernels)
+    assert isinstance(kernels, MergingKernels)
+    attend = torch.ops.aten._efficient_attention_forward
+    return PromptKernels(kernels, EfficientPrompts(attend, device, kernels.shape, scale))

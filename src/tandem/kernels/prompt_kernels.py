@@ -2,7 +2,7 @@
 
 Rows of one token, rows whose keys lie in both tiers, appends, merges and graphs stay with the
 kernels that are wrapped: a library is asked only for what it means the same by, prompts and chunks
-whose keys are all in this tier.
+whose keys are all in this tier, and windows only if it has them.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from torch import Tensor
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import MergingKernels, PlannedAttention, StaticKernels
-from tandem.plan.binding import IntArray, TierAttention
+from tandem.plan.binding import IntArray, LongArray, TierAttention
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,13 @@ class PromptCalls(Protocol):
 
 
 class PromptLibrary(Protocol):
-    """Attention within prompts by a library."""
+    """Attention within prompts by a library.
+
+    Attributes:
+        windows: it takes rows whose tokens see a window of their keys.
+    """
+
+    windows: bool
 
     @property
     def name(self) -> str:
@@ -99,7 +105,8 @@ class PromptKernels:
         """Rows of one token for the wrapped kernels, the others for the library where it can."""
         num_tokens, first = int(attention.query_start[-1]), attention.num_decode
         last = len(attention.block_table)
-        if attention.block_index is not None or first == last:
+        cannot = attention.block_index is not None or (window and not self._library.windows)
+        if cannot or first == last:
             own = self._kernels.plan(attention, window)
             return SharedAttention(own, num_tokens, None, num_tokens)
         rows = prompt_rows(attention.rows(first, last), window)
@@ -155,3 +162,10 @@ def prompt_rows(attention: TierAttention, window: int) -> PromptRows:
     if not np.array_equal(last - first + 1, np.diff(starts)):
         raise ValueError("tokens of a prompt's row must follow each other")
     return PromptRows(starts, (last + 1).astype(np.int32), attention.block_table, window)
+
+
+def key_places(rows: PromptRows, block_size: int) -> tuple[LongArray, LongArray]:
+    """Block and offset of each row's keys, row after row: int64 [keys] each."""
+    keys = [np.arange(count, dtype=np.int64) for count in rows.num_keys]
+    blocks = [own[each // block_size] for own, each in zip(rows.block_table, keys, strict=True)]
+    return np.concatenate(blocks).astype(np.int64), np.concatenate(keys) % block_size

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape
-from tandem.kernels.prompt_kernels import PromptCalls, PromptRows
+from tandem.kernels.prompt_kernels import PromptCalls, PromptRows, key_places
 from tandem.kernels.upload import upload
-from tandem.plan.binding import LongArray
 
 MAX_HEAD_DIM = 256  # of FlashAttention; a multiple of 8
 ARGUMENTS = frozenset({"return_aux", "scale", "window_size", "enable_gqa"})
@@ -29,6 +28,8 @@ class VarlenPrompts:
         device: of pages. heads: query heads. shape: of one layer's pages.
         scale: of scores.
     """
+
+    windows = True
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class VarlenPrompts:
 
     def plan(self, rows: PromptRows) -> PromptCalls:
         """Where each key lies, and lengths."""
-        block, offset = _places(rows, self._shape.block_size)
+        block, offset = key_places(rows, self._shape.block_size)
         options = {
             "cu_seq_q": upload(rows.query_start.astype(np.int32), self._device),
             "cu_seq_k": upload(np.cumsum([0, *rows.num_keys]).astype(np.int32), self._device),
@@ -80,10 +81,3 @@ class _Calls:
         held = pages[block, :, :, offset]  # [keys, 2, kv_heads, head_dim]
         out, lse = self._attend(q, held[:, 0], held[:, 1], **self._options)
         return AttentionOutput(out.float(), lse.float().T.contiguous())
-
-
-def _places(rows: PromptRows, block_size: int) -> tuple[LongArray, LongArray]:
-    """Block and offset of each row's keys, row after row: int64 [keys] each."""
-    keys = [np.arange(count, dtype=np.int64) for count in rows.num_keys]
-    blocks = [own[each // block_size] for own, each in zip(rows.block_table, keys, strict=True)]
-    return np.concatenate(blocks).astype(np.int64), np.concatenate(keys) % block_size

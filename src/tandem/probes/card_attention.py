@@ -42,6 +42,12 @@ class CardAttention:
         self._dtype = query_dtype(kv)
         self._shape = code_shape(heads, kv) if isinstance(kv, CodeType) else heads.pages
         self._kernels = self._of(self._shape)
+        if device.type == "cuda":  # what serves there
+            from tandem.kernels.open_prompts import with_own_prompts
+
+            self._kernels = with_own_prompts(
+                self._kernels, device, heads.scale, 0.0, held_dtype(kv), self._dtype
+            )
 
     def decoding(self, sizes: Sizes) -> Mapping[tuple[int, int], Sample]:
         """By rows, and the context of each."""

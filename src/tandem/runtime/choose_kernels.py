@@ -15,6 +15,7 @@ from tandem.kernels.tier_kernels import (
     accelerator_kernels,
 )
 from tandem.memory.page import KVPageSpec
+from tandem.models.weights import torch_dtype
 from tandem.spec.config import AttentionBackend
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
@@ -41,7 +42,8 @@ def choose_kernels(
         dtype: of the model's activations.
         host_only: the device tier is host memory, too, and nobody's emulation; there is no other.
         pool: threads of the compiled kernels; by default new ones.
-        attention: what attends to prompts on a GPU.
+        attention: what attends to prompts on a GPU; before compute capability 8.0, `auto` and
+            `triton` mean torch's memory-efficient attention where it can serve.
 
     Raises:
         ConfigError: TANDEM_CPU_ISA cannot be followed, or those kernels cannot be.
@@ -53,7 +55,24 @@ def choose_kernels(
     kernels = device_kernels(model, shape, device, dtype)
     if attention in ("flashinfer", "torch"):
         kernels = _with_prompts(kernels, attention, model, shape, device, dtype)
+    elif device.type == "cuda":
+        kernels = _with_own_prompts(kernels, model, page.on(Tier.DEVICE), device, dtype)
     return {Tier.HOST: host, Tier.DEVICE: kernels}
+
+
+def _with_own_prompts(
+    kernels: TierKernels,
+    model: ModelSpec,
+    page: KVPageSpec,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> TierKernels:
+    # Imported where there is a GPU: a first token waits for what is imported.
+    from tandem.kernels.open_prompts import with_own_prompts
+
+    held = torch.uint8 if page.held_in_bytes else torch_dtype(page.float_type)
+    scale, soft_cap = model.attention_scale, model.attention_soft_cap
+    return with_own_prompts(kernels, device, scale, soft_cap, held, dtype)
 
 
 def _with_prompts(

@@ -146,8 +146,9 @@ class EngineConfig:
             kernel where they are small and scattered; `batched`: all in one call of the driver.
         attention_backend: on a CUDA device, `flashinfer` or `torch` (its `varlen_attn`) computes
             attention within prompts, Triton's kernels the rest; `triton`: all of it, before
-            compute capability 8.0 all but prompts; `auto`: the same, or torch's reference kernels
-            where Triton is not there.
+            compute capability 8.0 all but prompts, which torch's memory-efficient attention
+            computes where it can; `auto`: the same, or torch's reference kernels where Triton is
+            not there.
         tensor_parallel_size: ranks that share each layer; only 1 exists so far.
         trace: file for what the engine's loop and queues do, as Perfetto reads it; None: nothing
             is written.

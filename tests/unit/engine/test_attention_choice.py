@@ -11,22 +11,24 @@ from tests.support.engines import tiny_model
 from tests.unit.kernels import prompt_libraries
 
 from tandem.engine.sizing import attention_choice
-from tandem.engine.sizing.attention_choice import check_attention_backend
-from tandem.kernels import open_prompts
+from tandem.engine.sizing.attention_choice import check_attention_backend, prompt_notes
+from tandem.kernels import open_prompts, triton_support
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.memory.page import KVPageSpec
+from tandem.models.weights import torch_dtype
 from tandem.runtime import choose_kernels
 from tandem.spec.config import AttentionBackend
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.kv_type import NarrowFloat
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
 
 SPEC = replace(tiny_model().spec, head_dim=64)
-HALF = Precision.uniform(DType.BFLOAT16)
+B16 = DType.BFLOAT16
+HALF = Precision.uniform(B16)
 
 
 LIBRARIES: tuple[AttentionBackend, ...] = ("flashinfer", "torch")
@@ -151,3 +153,69 @@ def test_an_engine_s_kernels_are_those_that_are_named(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "flashinfer", None)
     with pytest.raises(ConfigError, match="--attention-backend flashinfer cannot be"):
         named("flashinfer")
+
+
+@pytest.fixture
+def before_matrix_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of compute capability 7.5."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from tests.unit.triton.triton_case import WITHOUT_DOT
+
+    from tandem.kernels.triton_kernels import TritonKernels
+
+    def triton(device: torch.device, heads: int, shape: PageShape, *rest: Any) -> TierKernels:
+        scale, soft_cap, dtype = rest
+        return TritonKernels(device, heads, shape, scale, soft_cap, WITHOUT_DOT, dtype)
+
+    monkeypatch.setattr(choose_kernels, "accelerator_kernels", triton)
+    monkeypatch.setattr(triton_support, "unit_of", lambda device: WITHOUT_DOT)
+
+
+def _prompts_on_gpu(
+    kv: KVType = DType.FLOAT16, dtype: DType = DType.FLOAT16, **changes: Any
+) -> tuple[str, tuple[str, ...]]:
+    """Names of the kernels of an engine on a GPU by default, and what its user is told."""
+    spec, device = replace(SPEC, **changes), torch.device("cuda")
+    page = KVPageSpec.of_model(spec, dtype=kv)
+    made = choose_kernels.choose_kernels(spec, page, device, torch_dtype(dtype))
+    precision = replace(Precision.uniform(dtype), kv=kv)
+    return made[Tier.DEVICE].name, prompt_notes("auto", spec, precision, device)
+
+
+@pytest.mark.usefixtures("before_matrix_units")
+def test_before_matrix_units_prompts_are_memory_efficient_by_default() -> None:
+    name = "torch's memory-efficient attention for prompts, "
+    name += "Triton kernels without matrix units for the rest"
+    assert _prompts_on_gpu() == (name, ())
+    assert _prompts_on_gpu(DType.FLOAT32, DType.FLOAT32) == (name, ())
+    own, notes = _prompts_on_gpu(windows=(0, 512))
+    assert own == name  # of layers without windows
+    assert "windows, which layers of this model have" in notes[0]
+
+
+@pytest.mark.usefixtures("before_matrix_units")
+def test_where_memory_efficient_attention_cannot_be_users_are_told() -> None:
+    cases: tuple[tuple[str, dict[str, Any]], ...] = (
+        (
+            "in float16 or float32, not in torch.bfloat16 (--dtype float16)",
+            {"kv": B16, "dtype": B16},
+        ),
+        ("KV of torch.float16 alone", {"kv": CodeType.INT8}),
+        ("KV of torch.float16 alone", {"kv": NarrowFloat.FP8}),
+        ("do not bound scores", {"attention_soft_cap": 30.0}),
+        ("heads of multiples of 8, not 100", {"head_dim": 100}),
+    )
+    for reason, given in cases:
+        name, (note,) = _prompts_on_gpu(**given)
+        assert name == "Triton kernels without matrix units"
+        assert note.startswith("prompts are read on the GPU by slow kernels")
+        assert reason in note
+
+
+def test_with_matrix_units_nobody_is_told_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed")
+    from tests.unit.triton.triton_case import WITH_DOT
+
+    monkeypatch.setattr(triton_support, "unit_of", lambda device: WITH_DOT)
+    bounded = replace(SPEC, attention_soft_cap=30.0)
+    assert prompt_notes("auto", bounded, HALF, torch.device("cuda")) == ()

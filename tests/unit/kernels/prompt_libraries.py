@@ -1,4 +1,6 @@
-"""FlashInfer's wrapper and torch's `varlen_attn` as they are documented, in float64 on the CPU."""
+"""FlashInfer's wrapper, torch's `varlen_attn` and its memory-efficient attention as they are
+documented, in float64 on the CPU.
+"""
 
 import math
 from typing import Any
@@ -69,6 +71,51 @@ def varlen_attn(
     made = [attend_row(q, k, v, scale, window_size[0]) for q, k, v in rows]
     out = torch.cat([out for out, _ in made]).to(query.dtype)
     return out, torch.cat([lse for _, lse in made], 1).float()
+
+
+def efficient_attention_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    cu_seqlens_q: Tensor | None,
+    cu_seqlens_k: Tensor | None,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
+    dropout_p: float,
+    custom_mask_type: int,
+    compute_log_sumexp: bool = False,
+    *,
+    scale: float | None = None,
+    seqlen_k: Tensor | None = None,
+    window_size: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int]:
+    """Rows joined in a batch of one; the second result is [rows, heads, tokens], as many tokens as
+    the longest row has, rounded up to 32: what lies behind a row's own is anything.
+    """
+    assert (bias, dropout_p, custom_mask_type, compute_log_sumexp) == (None, 0.0, 2, True)
+    assert cu_seqlens_q is not None
+    assert cu_seqlens_k is not None
+    assert max_seqlen_q is not None
+    assert max_seqlen_k is not None
+    assert scale is not None
+    assert len(query) == len(key) == len(value) == 1
+    assert query.shape[2:] == key.shape[2:] == value.shape[2:], "heads are not shared"
+    assert all(each.stride(-1) == 1 for each in (query, key, value))
+    assert cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32
+    assert max_seqlen_q == int(cu_seqlens_q.diff().max())
+    assert max_seqlen_k == int(cu_seqlens_k.diff().max())
+    lengths, counts = cu_seqlens_q.diff().tolist(), cu_seqlens_k.diff().tolist()
+    rows = zip(query[0].split(lengths), key[0].split(counts), value[0].split(counts), strict=True)
+    sums = torch.full((len(lengths), query.shape[2], -(-max_seqlen_q // 32) * 32), torch.nan)
+    outs: list[Tensor] = []
+    for number, (q, k, v) in enumerate(rows):
+        out, lse = attend_row(q, k, v, scale, -1)
+        outs.append(out)
+        sums[number, :, : len(q)] = lse
+    none = torch.zeros((), dtype=torch.int64)
+    made = torch.cat(outs).to(query.dtype)[None]
+    return made, sums, none, none, max_seqlen_q, max_seqlen_k
 
 
 class BatchPrefillWithPagedKVCacheWrapper:

@@ -16,6 +16,8 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from tests.unit.triton.triton_case import DEVICE, kernels_of
 
 from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.efficient_prompts import ARGUMENTS as EFFICIENT_ARGUMENTS
+from tandem.kernels.efficient_prompts import EfficientPrompts
 from tandem.kernels.flashinfer_prompts import FlashInferPrompts
 from tandem.kernels.prompt_kernels import PromptKernels, PromptLibrary
 from tandem.kernels.state import merge_states
@@ -43,6 +45,13 @@ def varlen(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
     return VarlenPrompts(prompt_libraries.varlen_attn, request, CPU, heads, case.shape, case.scale)
 
 
+def efficient(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
+    return EfficientPrompts(
+        prompt_libraries.efficient_attention_forward, CPU, case.shape, case.scale
+    )
+
+
+ALL = pytest.mark.parametrize("make", [flashinfer, varlen, efficient])
 BOTH = pytest.mark.parametrize("make", [flashinfer, varlen])
 
 
@@ -63,7 +72,7 @@ def check(result: AttentionOutput, expected: AttentionOutput, tolerance: float =
     )
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(("group", "head_dim"), [(1, 8), (3, 16)])
 def test_prompts_chunks_and_decode_in_one_lane(make: Maker, group: int, head_dim: int) -> None:
     rows = [(20, 1), (70, 1), (150, 90), (9, 2), (8, 8), (16, 16), (17, 17), (64, 3)]
@@ -71,7 +80,7 @@ def test_prompts_chunks_and_decode_in_one_lane(make: Maker, group: int, head_dim
     check(attend(make_tier(case), make), exact_attention(case))
 
 
-@BOTH
+@ALL
 def test_prompts_alone(make: Maker) -> None:
     case = make_case([(33, 33), (40, 5)], group=2)
     check(attend(make_tier(case), make), exact_attention(case))
@@ -84,7 +93,15 @@ def test_windows(make: Maker, window: int) -> None:
     check(attend(make_tier(case), make, window=window), exact_attention(case, window=window))
 
 
-@BOTH
+def test_windows_are_not_what_memory_efficient_attention_is_asked_for() -> None:
+    case = make_case([(100, 1), (90, 60), (30, 30)], group=2)
+    tier, kernels = make_tier(case), PromptKernels(kernels_of(case), efficient(case))
+    planned = kernels.plan(tier.attention, 7)
+    assert planned.prompts is None
+    check(kernels.attend(tier.query, tier.pages, planned), exact_attention(case, window=7))
+
+
+@ALL
 def test_sixteen_bits(make: Maker) -> None:
     case = make_case([(20, 1), (70, 40)], group=2, dtype=torch.float16)
     check(attend(make_tier(case), make), exact_attention(case), 4e-3)
@@ -98,7 +115,7 @@ def test_soft_cap() -> None:
     check(result, exact_attention(case, soft_cap=5.0))
 
 
-@BOTH
+@ALL
 def test_rows_in_both_tiers_are_not_the_library_s(make: Maker) -> None:
     case = make_case([(50, 20), (40, 7)], group=2)
     here, there = [[0, 2], [1]], [[1, 3], [0, 2]]
@@ -144,3 +161,18 @@ def test_the_stand_in_of_varlen_attn_has_torch_s_signature() -> None:
         6,
     )
     assert made[1].shape == (4, 6)  # [heads, tokens]
+
+
+def test_the_stand_in_of_memory_efficient_attention_has_torch_s_signature() -> None:
+    operation = torch.ops.aten._efficient_attention_forward
+    real = [argument.name for argument in operation.default._schema.arguments]
+    assert set(real) >= EFFICIENT_ARGUMENTS
+    fake = inspect.signature(prompt_libraries.efficient_attention_forward).parameters
+    assert list(fake) == real
+    q, starts = torch.empty(1, 50, 4, 8, device="meta"), torch.zeros(3, dtype=torch.int32)
+    k = torch.empty(1, 90, 1, 8, device="meta").expand(-1, -1, 4, -1)
+    starts = starts.to("meta")
+    made = operation(q, k, k, None, starts, starts, 40, 60, 0.0, 2, True, scale=0.5)
+    assert made[0].shape == q.shape
+    assert made[1].shape == (2, 4, 64)  # [rows, heads, tokens of the longest, rounded up to 32]
+    assert made[1].dtype is torch.float32

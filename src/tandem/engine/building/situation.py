@@ -87,6 +87,10 @@ def situation_of(config: EngineConfig) -> Situation:
         from tandem.engine.sizing.attention_choice import check_attention_backend
 
         check_attention_backend(config.attention_backend, spec, precision, target.device)
+    if target.device.type == "cuda":
+        from tandem.engine.sizing.attention_choice import prompt_notes
+
+        notes += prompt_notes(config.attention_backend, spec, precision, target.device)
     if planned is not None:
         require_as_planned(planned, precision, target.choice)
         notes = (plan_note(str(config.plan), planned), *notes)

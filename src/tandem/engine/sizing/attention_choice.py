@@ -1,4 +1,4 @@
-"""Whether the attention kernels that `--attention-backend` names can serve a model."""
+"""Whether the attention kernels that `--attention-backend` names, or means, can serve a model."""
 
 import torch
 
@@ -6,6 +6,7 @@ from tandem.devices.cuda.device import compute_capability
 from tandem.kernels.triton_support import reason_against
 from tandem.models.weights import torch_dtype
 from tandem.spec.config import AttentionBackend
+from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
@@ -30,6 +31,27 @@ def check_attention_backend(
             f"--attention-backend {name} cannot be: {reason}; or leave it out",
             param="attention_backend",
         )
+
+
+def prompt_notes(
+    name: AttentionBackend, spec: ModelSpec, precision: Precision, device: torch.device
+) -> tuple[str, ...]:
+    """Says if prompts on a GPU are left to kernels that are slow."""
+    if device.type != "cuda" or name in ("flashinfer", "torch"):
+        return ()
+    from tandem.kernels.open_prompts import against_efficient
+    from tandem.kernels.triton_support import unit_of
+
+    unit = unit_of(device)
+    if unit is None or unit.has_dot:
+        return ()
+    held = torch_dtype(precision.kv) if isinstance(precision.kv, DType) else torch.uint8
+    dtype = torch_dtype(precision.activations)
+    reason = against_efficient(spec.head_dim, spec.attention_soft_cap, held, dtype)
+    if reason is None and not any(spec.layer_windows):
+        return ()
+    reason = reason or "its kernels are not asked for windows, which layers of this model have"
+    return (f"prompts are read on the GPU by slow kernels, not memory-efficient ones: {reason}",)
 
 
 def _against_library(
