@@ -17,6 +17,7 @@ from torch import Tensor
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.kernels.open_prompts import NoPromptLibraryError, open_prompts
 from tandem.kernels.prompt_kernels import PromptLibrary, prompt_rows
+from tandem.kernels.sampling import sample
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.kernels.triton_support import unit_of
 from tandem.memory.page import KVPageSpec
@@ -24,7 +25,7 @@ from tandem.models.expert_steps import ExpertSteps
 from tandem.models.layer_state import LayerState
 from tandem.models.linear import linear
 from tandem.models.weight_layout import Affine, Modules
-from tandem.plan.binding import TierAttention
+from tandem.plan.binding import CounterNumbers, SamplingRows, TierAttention
 from tandem.probes.interleave import PairedRatio, paired_ratio
 from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape, Workload, make_layers
 from tandem.probes.kernel_pages import code_pages, float_pages, held_dtype
@@ -40,6 +41,8 @@ from tandem.spec.weight_format import WeightFormat
 
 OURS, TORCH, COPY = "ours", "torch best", "copy"
 _FORMATS = WeightFormat(8, 64), WeightFormat(4, 128)
+_DRAWS = {"greedy": (0.0, 1.0), "drawn": (0.8, 1.0), "top-p": (0.8, 0.9)}
+"""Temperature and top-p of rows."""
 _COPY_BYTES = 256 << 20
 _LEAST_S = 2e-3  # of a sample
 _MOST_CALLS = 256
@@ -48,7 +51,7 @@ Call = Callable[[int], object]  # its number: which of several equal inputs to t
 
 
 def measure_kernels(scale: Scale, limit: Deadline, found: Findings) -> None:
-    """Attention, linear maps, and dequantization."""
+    """Attention, linear maps, dequantization, sampling."""
     with ModelFolder(scale.kernels.shape, scale.dtype) as model, torch.inference_mode():
         run_cases(_Kernels(scale, model.spec, found).cases(), limit, found)
 
@@ -105,6 +108,9 @@ class _Kernels:
                 name = f"{outputs} x {inputs}, {format}"
                 made[f"linear, {name}"] = partial(self._linear, outputs, inputs, format)
                 made[f"dequantize, {name}"] = partial(self._dequantize, outputs, inputs, format)
+        for rows in self._sizes.sampled:
+            for kind in _DRAWS:
+                made[f"sampling, {kind}, {rows} rows"] = partial(self._sampling, kind, rows)
         for sizes in self._sizes.mixtures:
             for format in (None, _FORMATS[-1]):
                 name = f"{sizes.count} experts, {format or self._scale.dtype}"
@@ -278,6 +284,21 @@ class _Kernels:
             name = f"experts, {chosen} of {sizes.count}, weights {format or self._scale.dtype}"
             self._read(f"{name}, {rows} rows", variants, chosen * each)
 
+    # --- sampling -------------------------------------------------------------------------------
+
+    def _sampling(self, kind: str, rows: int) -> None:
+        """Integer weights over the whole vocabulary, beside torch's floats, which depend on the
+        batch; by one reading of the logits.
+        """
+        temperature, top_p = _DRAWS[kind]
+        logits = torch.randn(rows, self._spec.vocab_size, device=self._device) * 3
+        asked = _sampled_rows(rows, temperature, top_p)
+        variants: dict[str, Call] = {
+            OURS: lambda _: sample(logits, asked),
+            TORCH: lambda _: _draw_floats(logits, temperature, top_p),
+        }
+        self._read(f"sampling, {kind}, {rows} x {logits.shape[1]}", variants, logits.nbytes)
+
     # --- samples --------------------------------------------------------------------------------
 
     def _read(
@@ -321,6 +342,37 @@ class _Kernels:
 
         self._probed.synchronize()
         return timed(run) / len(numbers)
+
+
+def _sampled_rows(rows: int, temperature: float, top_p: float) -> SamplingRows:
+    none = np.zeros((0, 2), dtype=np.int64)
+    return SamplingRows(
+        logits_index=np.arange(rows, dtype=np.int64),
+        rows=np.arange(rows, dtype=np.int32),
+        greedy=temperature == 0,
+        temperature=np.full(rows, temperature, dtype=np.float32),
+        top_p=np.full(rows, top_p, dtype=np.float32),
+        min_p=np.zeros(rows, dtype=np.float32),
+        top_k=np.zeros(rows, dtype=np.int32),
+        numbers=CounterNumbers(np.arange(rows, dtype=np.uint64), np.zeros(rows, dtype=np.int64)),
+        banned=none,
+        bias=none,
+        bias_values=np.zeros(0, dtype=np.float32),
+        penalties=None,
+        logprobs=None,
+    )
+
+
+def _draw_floats(logits: Tensor, temperature: float, top_p: float) -> Tensor:
+    """As it is usually done: a sort, a sum of floats, and torch's own draw."""
+    if temperature == 0:
+        return logits.argmax(-1)
+    shares = torch.softmax(logits / temperature, -1)
+    if top_p == 1:
+        return shares.multinomial(1)
+    falling, ids = shares.sort(-1, descending=True)
+    falling[falling.cumsum(-1) - falling >= top_p] = 0
+    return ids.gather(-1, falling.multinomial(1))
 
 
 def _over_torch(case: str, paired: PairedRatio) -> Iterator[BenchRow]:

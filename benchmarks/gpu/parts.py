@@ -32,7 +32,7 @@ def parts_of(scale: Scale) -> list[Part]:
     """Of a scale, what decides most first: a call may be the only one. What only a GPU can do is
     left out without one. `auto` and plans choose by the profile, which therefore comes before.
     """
-    check = [Part("check", 250, 90, _check)] if scale.accelerator == "cuda" else []
+    check = [Part("check", 320, 90, _check)] if scale.accelerator == "cuda" else []
     online = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.online]
     mixtures = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.mixtures]
     larger = [_model_part("larger", cell.name, partial(_larger, cell)) for cell in scale.larger]

@@ -131,6 +131,7 @@ class KernelSizes:
     Attributes:
         decode: (rows, keys of each). prompts: tokens of one. matrices: (outputs, inputs).
         rows: of activations. copies: of a weight, more than the caches hold together.
+        sampled: rows that tokens are drawn for.
     """
 
     shape: Shape
@@ -139,6 +140,7 @@ class KernelSizes:
     matrices: tuple[tuple[int, int], ...]
     rows: tuple[int, ...]
     mixtures: tuple[MixtureSizes, ...]
+    sampled: tuple[int, ...]
     copies: int
     blocks: int
     trips: int
@@ -230,11 +232,14 @@ def full() -> Scale:
         OnlineCell("llama-3.1-8b-kv-1gib", llama3, "none", 48 * _GIB, HYBRID, True, _GIB),
         OnlineCell("llama-2-7b-kv-2gib", llama2, "none", 48 * _GIB, HYBRID, True, 2 * _GIB),
     ]
+    # Weights of int4 have no peer: what transformers packs and multiplies them by is not installed
+    # on a machine without a network, and in 16 bits they are other bytes, or do not fit at all.
     online += [
         OnlineCell("llama-3.1-8b-int4-16gib", llama3, "int4", 16 * _GIB, HYBRID, peer=False),
         OnlineCell("qwen3-14b-int4-16gib", qwen3, "int4", 16 * _GIB, HYBRID, peer=False),
         OnlineCell("qwen3-14b-int4-24gib", qwen3, "int4", 24 * _GIB, HYBRID, peer=False),
-        OnlineCell("qwen3-14b-32gib", qwen3, "none", 32 * _GIB, HYBRID, peer=False),
+        OnlineCell("qwen3-14b-32gib", qwen3, "none", 32 * _GIB, HYBRID, peer=True),
+        OnlineCell("llama-2-7b-int4-16gib", llama2, "int4", 16 * _GIB, HYBRID, peer=False),
     ]
     narrow = {
         "hidden_size": 256, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128,
@@ -251,7 +256,7 @@ def full() -> Scale:
         ),
         larger=(
             LargerCell("llama-3.1-8b-8gib", llama3, 8 * _GIB, (1, 32), peer=True),
-            LargerCell("qwen3-14b-16gib", qwen3, 16 * _GIB, (1, 32), peer=False),
+            LargerCell("qwen3-14b-16gib", qwen3, 16 * _GIB, (1, 32), peer=True),
         ),
         planned=(
             PlannedCell("llama-3.1-8b-16gib", llama3, 16 * _GIB, PLANNED, 512, 256),
@@ -290,6 +295,7 @@ def full() -> Scale:
                 MixtureSizes(128, 8, 2048, 768, (1, 4, 16, 64, 512, 2048)),  # Qwen3-30B-A3B's
                 MixtureSizes(8, 2, 4096, 14_336, (1, 16, 128, 2048)),  # Mixtral-8x7B's
             ),
+            sampled=(1, 32, 128),
             copies=8,
             blocks=512,
             trips=1000,
@@ -350,6 +356,7 @@ def tiny() -> Scale:
             matrices=((128, 128),),
             rows=(1, 20),
             mixtures=(MixtureSizes(4, 2, 128, 128, (1, 20)),),
+            sampled=(2,),
             copies=2,
             blocks=3,
             trips=3,
