@@ -261,7 +261,7 @@ def quick_cases() -> Iterator[Case]:
 def each_case() -> Iterator[tuple[Case, int]]:
     """One of attention for each generation: prompts where there are matrix units, else decode."""
     for capability in SHARED_KIB:
-        *_, last = attention("32/8/128", "bf16", "int4", has_dot=has_dot(capability))
+        *_, last = attention("32/8/128", "bf16", "bf16", has_dot=has_dot(capability))
         yield last, capability
 
 

@@ -16,6 +16,7 @@ def test_every_kernel_compiles(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # seven compilations, on processors that other tests may use
 def test_attention_compiles_for_every_generation(tmp_path: Path) -> None:
     lines = _compiled("--each", tmp_path)
     generations = [line.split()[0] for line in lines]
