@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "gpu"
-TIME_LIMIT_S = 240
+TIME_LIMIT_S = 240  # of the tests; the CPU kernels are compiled before
 # Tokenizers, templates and the server are the front end's: a GPU machine need not have them.
 ENGINE_MODULES = ("torch", "numpy", "safetensors")
 
@@ -164,12 +164,12 @@ def main() -> int:
         print(f"gpu-check: torch {torch.__version__} sees no CUDA device; run it on a GPU machine")
         return 1
     print(f"gpu-check: torch {torch.__version__}, {torch.cuda.get_device_name(0)}", flush=True)
-    faulthandler.dump_traceback_later(TIME_LIMIT_S, exit=True)
     try:
         told, is_built = build_native(), True
     except RuntimeError as error:  # what the GPU does can be told all the same
         told, is_built = str(error), False
     print(f"gpu-check: CPU kernels {told}", flush=True)
+    faulthandler.dump_traceback_later(TIME_LIMIT_S, exit=True)
     with_pytest = importlib.util.find_spec("pytest") is not None
     status = run_with_pytest() if with_pytest else run_plainly()
     status = status if is_built else max(status, 1)
