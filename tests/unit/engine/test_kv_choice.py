@@ -86,6 +86,8 @@ def test_another_type_on_the_host_is_announced(kv: KVType, host_kv: KVType, loss
     assert note.startswith(f"KV on the host: {host_kv}")
     assert f"on the accelerator {kv}; outputs depend on where a request's KV lies" in note
     assert note.endswith(f"converted, {loss} on the way back")
+    blocks = kv_notes(SPEC, replace(PRECISION, kv=kv, host_kv=host_kv), in_blocks=True)
+    assert blocks[-1].endswith("depend on where a request's KV lies"), "nothing is converted there"
     assert len(device) == (not isinstance(kv, DType))
     assert all(n.startswith(f"approximate KV cache on the accelerator: {kv} ") for n in device)
 

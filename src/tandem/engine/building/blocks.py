@@ -117,7 +117,7 @@ def _build(
     spec, length_notes = model_for_length(spec, config.max_model_len)
     target = resolve_target(config)
     pool = open_pool() if target.device.type == "cpu" else None
-    precision, type_notes = choose_types(config, spec, target, directory, pool)
+    precision, type_notes = choose_types(config, spec, target, directory, pool, in_blocks=True)
     require_as_planned(planned, precision, target.choice)
     notes = (block_plan_note(str(config.plan), planned, plan), *eos_notes, *length_notes)
     notes += type_notes + target.notes + thread_notes + host_kernel_notes(spec)

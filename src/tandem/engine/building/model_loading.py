@@ -34,11 +34,14 @@ def choose_types(
     target: Target,
     directory: Path,
     pool: "NativePool | None",
+    *,
+    in_blocks: bool = False,
 ) -> tuple[Precision, tuple[str, ...]]:
     """Element types of everything, and what to say about them.
 
     Args:
         pool: of the compiled kernels, if they do the maths.
+        in_blocks: the engine is one of blocks of batches.
 
     Raises:
         TandemError: types that there are not, or that the model or the machine cannot have.
@@ -57,7 +60,8 @@ def choose_types(
         stored_weights(directory, config, spec),
         compiled=pool is not None,
     )
-    notes = ((choice.note,) if choice.note else ()) + kv_notes(spec, precision)
+    notes = (choice.note,) if choice.note else ()
+    notes += kv_notes(spec, precision, in_blocks=in_blocks)
     return precision, notes + weight_notes
 
 

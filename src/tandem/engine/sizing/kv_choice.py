@@ -64,9 +64,12 @@ def _read(wanted: str, spec: ModelSpec, param: str) -> KVType:
     return kv
 
 
-def kv_notes(spec: ModelSpec, precision: Precision) -> tuple[str, ...]:
+def kv_notes(spec: ModelSpec, precision: Precision, *, in_blocks: bool = False) -> tuple[str, ...]:
     """Says so if the KV cache is quantized, because outputs are then not the model's own, and if
     the host's differs, because they then depend on where a request's KV lies.
+
+    Args:
+        in_blocks: of batches, where KV stays as it was first written.
     """
     kv, host = precision.kv, precision.host_kv
     notes: list[str] = []
@@ -77,14 +80,18 @@ def kv_notes(spec: ModelSpec, precision: Precision) -> tuple[str, ...]:
             "exact one"
         )
     if host is not None:
-        keeps = host is DType.FLOAT32 and not isinstance(kv, CodeType)
-        keeps |= isinstance(kv, NarrowFloat) and isinstance(host, DType)
-        loss = "without loss" if keeps else "with loss"
+        moved = "" if in_blocks else f", and what moves is converted, {_loss(kv, host)}"
         notes.append(
             f"KV on the host: {_describe(host, spec)}, on the accelerator {kv}; outputs depend on "
-            f"where a request's KV lies, and what moves is converted, {loss} on the way back"
+            f"where a request's KV lies{moved}"
         )
     return tuple(notes)
+
+
+def _loss(kv: KVType, host: KVType) -> str:
+    keeps = host is DType.FLOAT32 and not isinstance(kv, CodeType)
+    keeps |= isinstance(kv, NarrowFloat) and isinstance(host, DType)
+    return f"{'without' if keeps else 'with'} loss on the way back"
 
 
 def _describe(kv: KVType, spec: ModelSpec) -> str:
