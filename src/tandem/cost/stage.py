@@ -84,16 +84,21 @@ def stage_cost(
     """Operations outside attention on `tokens` tokens: the weights that they need are read once,
     activations move.
     """
-    flops = size = 0.0
-    kernels = 0
+    flops, kernels, those = 0.0, 0, tuple(operations)
+    for op in those:
+        flops += op.flops(tokens)
+        kernels += 1
+    return cost_of(flops, stage_bytes(those, tokens, dtype), kernels, rates)
+
+
+def stage_bytes(operations: Iterable[Operation], tokens: int, dtype: DType) -> float:
+    """Weights that `tokens` tokens need, each read once, and activations that move."""
+    elements = 0.0
     for op in operations:
         if op.is_attention:
             raise ValueError(f"{op.name} depends on the context; use attention_cost")
-        flops += op.flops(tokens)
-        elements = op.read_weight_elements(tokens) + op.activation_elements(tokens)
-        size += elements * dtype.size_bytes
-        kernels += 1
-    return cost_of(flops, size, kernels, rates)
+        elements += op.read_weight_elements(tokens) + op.activation_elements(tokens)
+    return elements * dtype.size_bytes
 
 
 def attention_cost(

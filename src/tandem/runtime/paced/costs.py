@@ -138,12 +138,16 @@ class PacedCosts:
             return
         self._host.run(op, [lane.host for lane in lanes if lane.host is not None])
 
-    def read_bytes(self, task: HostTask) -> int:
-        """Bytes of keys and values that a host operation reads."""
+    def read_bytes(self, task: HostTask) -> float:
+        """What a host operation reads: keys and values, or weights and activations; 0: it is not
+        counted.
+        """
         op, program = task.entry.op, task.entry.program
+        lanes = _lanes(program, program.active(op))
+        if op.kind is OpKind.STAGE:
+            return self._truth.host_stage_bytes(op, sum(lane.work.tokens for lane in lanes))
         if op.kind is not OpKind.ATTEND:
             return 0
-        lanes = _lanes(program, program.active(op))
         keys = sum(lane.work.attention(Tier.HOST, op.layer).keys for lane in lanes)
         return keys * self._page.bytes_per_block_layer // self._page.block_size
 

@@ -22,7 +22,7 @@ from tandem.plan.events import (
     TransferDone,
 )
 from tandem.plan.executed_op import OpListener
-from tandem.plan.program import EventKind, ProgramOp, Queue, StepProgram
+from tandem.plan.program import EventKind, OpKind, ProgramOp, Queue, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.paced.costs import PacedCosts
 from tandem.runtime.paced.gauges import Gauges
@@ -209,7 +209,8 @@ class PacedExecutor:
                 due_s = max(task.not_before_s, self._host_free_s)
                 gauges.lateness.start.append(max(0.0, start_s - due_s))
                 read_bytes = self._costs.read_bytes(task)
-                gauges.attended(read_bytes)
+                if task.entry.op.kind is OpKind.ATTEND:
+                    gauges.attended(int(read_bytes))
                 end_s = gauges.beside_copies_s(start_s, end_s, read_bytes)
             self._host_free_s = end_s
             self._ledger.stamp(task, start_s, end_s)

@@ -59,13 +59,13 @@ class Gauges:
         """A host attention read so many bytes of one set of pages."""
         self._most_read = max(self._most_read, read_bytes)
 
-    def beside_copies_s(self, start_s: float, end_s: float, read_bytes: int) -> float:
+    def beside_copies_s(self, start_s: float, end_s: float, read_bytes: float) -> float:
         """When the host's work of this interval ends, since DMA moves bytes meanwhile.
 
         Args:
-            read_bytes: by attention; 0: it was other work, of whose bytes nothing is known, and
-                which is taken to ask for all that the memory gives. Copies keep their times, which
-                have been told.
+            read_bytes: keys and values, or weights and activations; 0: of its bytes nothing is
+                known, and it is taken to ask for all that the memory gives. Copies keep their
+                times, which have been told.
         """
         if self._pool is None:
             return end_s

@@ -51,16 +51,18 @@ def end_beside_s(
 
 def emulated_contention(found: Contention, pool_bytes_per_s: float) -> Contention:
     """What a probe would have found beside the emulated link, which moves nothing: the CPU's work
-    is slowed down as `end_beside_s` slows it in a run.
+    is slowed down as `end_beside_s` slows it in a run. The probe's products are of so many rows
+    that they read next to nothing, and are not.
 
     The link is said to lose as much, although emulated copies keep their times: of both rates
     together the planner finds the pool, and would find it larger than the emulator's is.
     """
     if found.busy != "link":
         return found
-    attends = found.bound_by == "memory"
-    asked = found.work_alone_per_s if attends else pool_bytes_per_s
-    speed = speed_beside(pool_bytes_per_s, asked, found.load_alone_bytes_per_s)
+    speed = 1.0
+    if found.bound_by == "memory":
+        asked, load = found.work_alone_per_s, found.load_alone_bytes_per_s
+        speed = speed_beside(pool_bytes_per_s, asked, load)
     return replace(
         found,
         work_beside_per_s=speed * found.work_alone_per_s,

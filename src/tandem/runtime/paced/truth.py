@@ -20,6 +20,7 @@ from tandem.cost.stage import (
     merge_cost,
     partial_bytes,
     sampling_cost,
+    stage_bytes,
     stage_cost,
     staged_qkv_bytes,
     token_bytes,
@@ -190,6 +191,17 @@ class PacedTruth:
         if op.part is Part.ROUTE:
             stages[Part.ROUTE] = split_experts(operations).output
         return stage_cost(stages[op.part].of(operations), tokens, self._dtype, self._rates)
+
+    def host_stage_bytes(self, op: ProgramOp, tokens: int) -> float:
+        """What a stage of the CPU's reads; 0 where it has a part of a mixture only, whose bytes
+        are not counted.
+        """
+        if op.layer in self._experts:
+            return 0.0
+        operations = self._operations[op.layer]
+        pre, _, post = default_stages(operations)
+        stages = {Part.PRE: pre, Part.POST: post, Part.MLP: split_post(operations).mlp}
+        return stage_bytes(stages[op.part].of(operations), tokens, self._dtype)
 
     def staged_bytes(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> int:
         """Activations that a copy brings to the other side."""
