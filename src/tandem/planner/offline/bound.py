@@ -77,7 +77,7 @@ class BlockBound:
     def prefill_busy(self, candidate: BlockCandidate) -> Busy:
         """Work of the pass over all prompts, but for the activations' way to the host and back."""
         if candidate not in self._prefill:
-            price = self._prices.prefill(candidate)
+            price = self._prices.least_prefill(candidate)
             self._prefill[candidate] = _busy(self._work.prefill(candidate), price)
         return self._prefill[candidate]
 

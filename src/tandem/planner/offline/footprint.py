@@ -14,6 +14,7 @@ from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.footprint import Footprint
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.precisions import Precisions
+from tandem.planner.offline.prompt_sizes import PromptSizes
 from tandem.planner.offline.sequence_room import SequenceRoom
 from tandem.planner.question import MAX_ROWS, Question
 from tandem.spec.dtype import DType
@@ -103,7 +104,13 @@ class BlockFootprint:
         self._part_tokens: int = max(
             question.max_num_batched_tokens, question.lengths.longest_tokens
         )
-        self._step_blocks: int = self.page.blocks_for_tokens(self._part_tokens)
+        self.prompts = PromptSizes(
+            question.lengths, question.block_size, question.max_num_batched_tokens
+        )
+        # a part's prompts fill their last blocks in part only
+        self._step_blocks: int = max(
+            self.page.blocks_for_tokens(self._part_tokens), self.prompts.slot_blocks
+        )
         self.max_rows: int = min(MAX_ROWS, question.max_num_batched_tokens)
         self.reads: bool = question.hardware.host.disk_bytes_per_s is not None
         """Whether layers may be read from disk."""

@@ -15,6 +15,7 @@ from tandem.planner.measured.card import measured_rates
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.precisions import Precisions
+from tandem.planner.offline.prompt_sizes import PartSizes
 from tandem.planner.offline.prompts import PromptLoad
 from tandem.planner.question import Question
 from tandem.spec.kv_type import CodeType
@@ -30,12 +31,15 @@ class BlockPrices:
     def __init__(
         self, question: Question, precisions: Precisions, footprint: BlockFootprint
     ) -> None:
-        # bounds of blocks are lines over tokens, of which passes and prompts have many tiles
+        # of prompts, tiles are counted part by part
+        self._tiled = question
+        # bounds of blocks are lines over tokens, of which passes have many tiles
         question = question.without_tiles()
         self._q, self._precisions, self._footprint = question, precisions, footprint
         self._rates = accelerator_rates(question.hardware, precisions.plain.activations)
         self._windows = question.model.layer_windows
-        self._made: dict[tuple[QuantizedLayers, bool, CodeType | None], Demands] = {}
+        kinds = dict[tuple[QuantizedLayers, bool, CodeType | None], tuple[Demands, Demands]]
+        self._made = kinds()
         self._recomputed = keys_values(layer_operations(question.model))
         self._dense = frozenset(question.model.dense_layers)
         self._known: dict[tuple[object, ...], Demand] = {}
@@ -51,16 +55,26 @@ class BlockPrices:
         return lambda op: self._decoded(candidate, op, lane, context)
 
     def prefill(self, candidate: BlockCandidate) -> Price:
-        """Of the pass over all prompts."""
-        return lambda op: self._prefilled(candidate, op)
+        """Of the pass over all prompts, in parts as an engine cuts them."""
+        parts = self._footprint.prompts.packed(candidate.rows)
+        return lambda op: self._prefilled(candidate, op, parts, tiled=True)
+
+    def least_prefill(self, candidate: BlockCandidate) -> Price:
+        """Likewise, however they are cut."""
+        parts = self._footprint.prompts.least(candidate.rows)
+        return lambda op: self._prefilled(candidate, op, parts, tiled=False)
 
     def kind_of(self, shape: BlockShape) -> Callable[[ProgramOp], tuple[int, bool]]:
         """What prices depend on of an operation's layer: its window, and how its weights lie."""
         streamed = frozenset(shape.weights.layers)
         return lambda op: (self._windows[op.layer], op.layer in streamed)
 
-    def _demands(self, candidate: BlockCandidate, op: ProgramOp) -> Demands:
-        """By the types of what the operation reads."""
+    def _demands(self, candidate: BlockCandidate, op: ProgramOp, *, tiled: bool = False) -> Demands:
+        """By the types of what the operation reads.
+
+        Args:
+            tiled: of tokens that are counted.
+        """
         streamed = candidate.quantized == "streamed" and (
             op.kind in (OpKind.LOAD, OpKind.READ) or self._is_streamed(candidate, op.layer)
         )
@@ -73,8 +87,11 @@ class BlockPrices:
             if key[2] is not None:
                 page = self._footprint.host_page(candidate)
                 precision = replace(precision, kv=key[2])
-            self._made[key] = Demands(replace(self._q, precision=precision), page)
-        return self._made[key]
+            self._made[key] = (
+                Demands(replace(self._q, precision=precision), page),
+                Demands(replace(self._tiled, precision=precision), page, counted=True),
+            )
+        return self._made[key][tiled]
 
     def _is_streamed(self, candidate: BlockCandidate, layer: int) -> bool:
         """As `Elsewhere` spreads them."""
@@ -141,8 +158,10 @@ class BlockPrices:
 
     # --- prompts ----------------------------------------------------------------------------------
 
-    def _prefilled(self, candidate: BlockCandidate, op: ProgramOp) -> Demand:
-        demands, prompt = self._demands(candidate, op), self._footprint.prompt
+    def _prefilled(
+        self, candidate: BlockCandidate, op: ProgramOp, parts: PartSizes, *, tiled: bool
+    ) -> Demand:
+        demands, prompt = self._demands(candidate, op, tiled=tiled), self._footprint.prompt
         total = candidate.rows * prompt
         prefix = candidate.streamed_rows * min(candidate.recomputed_tokens, prompt)
         if op.part is Part.CACHE:
@@ -156,29 +175,26 @@ class BlockPrices:
         key = (demands, op.kind, op.queue, op.part, window, dense, candidate.rows)
         demand = self._known_prompts.get(key)
         if demand is None:
-            demand = self._known_prompts[key] = self._of_prompts(demands, op, candidate.rows)
+            found = self._of_prompts(demands, op, candidate.rows, parts)
+            demand = self._known_prompts[key] = found
         if op.kind is OpKind.APPEND:
             tokens = candidate.host_rows * prompt - prefix
             return _longer(demand, self._converted_s(candidate, tokens, quantizes=True))
         return demand
 
-    def _of_prompts(self, demands: Demands, op: ProgramOp, rows: int) -> Demand:
+    def _of_prompts(self, demands: Demands, op: ProgramOp, rows: int, parts: PartSizes) -> Demand:
         """Which does not depend on where their keys and values go."""
         prompt, most = self._footprint.prompt, self._q.max_num_batched_tokens
         seen_tokens, passes = self._q.lengths.prompt_seen_tokens, -(-prompt // most)
         whole = PromptLoad(rows * prompt, rows, rows, prompt, seen_tokens, passes)
-        if op.part in (Part.PRE, Part.POST):
-            return _times(demands, op, whole, most)
-        return demands.of(op, [whole])
-
-
-def _times(demands: Demands, op: ProgramOp, whole: PromptLoad, most: int) -> Demand:
-    """A stage in steps of `most` tokens, weights read in each."""
-    steps, rest = divmod(whole.tokens, most)
-    alone_s = steps * demands.of(op, [whole._replace(tokens=most)]).alone_s if steps else 0.0
-    if rest:
-        alone_s += demands.of(op, [whole._replace(tokens=rest)]).alone_s
-    return Demand(alone_s)
+        if op.part not in (Part.PRE, Part.POST):
+            return demands.of(op, [whole])
+        # weights are read for each part
+        each = (
+            count * demands.of(op, [whole._replace(tokens=tokens)]).alone_s
+            for tokens, count in parts.parts
+        )
+        return Demand(sum(each) * rows / parts.prompts)
 
 
 def _counted(op: ProgramOp, lane: LaneLoad) -> TierLoad | int:

@@ -12,6 +12,7 @@ from tandem.plan.block_room import BlockRoom
 from tandem.plan.events import Event, Failed, StepRetired, TokensSampled
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.program import LaneSlot, StepProgram
+from tandem.plan.prompt_parts import PartLimits, PromptSize, prompt_parts
 from tandem.plan.weights import streamed_layers
 from tandem.scheduler.admission import make_sequence
 from tandem.scheduler.blocks.adapting import BlockAdaptation
@@ -290,20 +291,15 @@ class BlockScheduler:
 
     def _parts(self, rows: list[int]) -> Iterator[list[int]]:
         """Whole prompts, as many as are computed at once, at least one."""
-        part: list[int] = []
-        tokens = blocks = 0
-        for row in rows:
-            count = int(self.places.rows.known[row])
-            drains = self.places.home[row] != int(KVHome.RESIDENT)
-            taken = -(-count // self._plan.block_size) if drains else 0
-            full = tokens + count > self._plan.prefill_tokens
-            full |= len(part) == self._plan.batch_rows or blocks + taken > self.room.slot_blocks
-            if part and full:
-                yield part
-                part, tokens, blocks = [], 0, 0
-            part.append(row)
-            tokens, blocks = tokens + count, blocks + taken
-        yield part
+        plan, table = self._plan, self.places.rows
+        sizes = [self._prompt_size(row, int(table.known[row])) for row in rows]
+        most = PartLimits(plan.prefill_tokens, self.room.slot_blocks, plan.batch_rows)
+        for part in prompt_parts(sizes, most):
+            yield [rows[place] for place in part]
+
+    def _prompt_size(self, row: int, tokens: int) -> PromptSize:
+        drains = self.places.home[row] != int(KVHome.RESIDENT)
+        return PromptSize(tokens, -(-tokens // self._plan.block_size) if drains else 0)
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -1,0 +1,89 @@
+"""How a job's prompts are cut into parts: what predictions count, and what no order falls below."""
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from typing import NamedTuple
+
+from tandem.plan.prompt_parts import PartLimits, PromptSize, prompt_parts
+from tandem.planner.question import Lengths
+
+_MOST_PROMPTS = 2048
+"""That are looked at: as many as say what parts of more are like."""
+
+
+class PartSizes(NamedTuple):
+    """Parts of some prompts.
+
+    Attributes:
+        prompts: their number. parts: how many there are, by their tokens.
+    """
+
+    prompts: int
+    parts: tuple[tuple[int, float], ...]
+
+
+class PromptSizes:
+    """Of one job.
+
+    Args:
+        most_tokens: of a part, but for a single longer prompt.
+
+    Attributes:
+        slot_blocks: so many of a slot hold the prompts of a part, as they are in the mean.
+    """
+
+    def __init__(self, lengths: Lengths, block_size: int, most_tokens: int) -> None:
+        known = [shape.prompt_tokens for shape in lengths.shapes]
+        tokens = known or [max(1, round(lengths.prompt_tokens))]
+        self._sizes = [PromptSize(n, -(-n // block_size)) for n in tokens]
+        self._most_tokens = most_tokens
+        blocks = sum(size.blocks for size in self._sizes)
+        self.slot_blocks: int = 1 + math.ceil(most_tokens * blocks / sum(tokens))
+        self._shortest = min(tokens)
+        self._packed: dict[int, PartSizes] = {}
+        self._least: dict[int, PartSizes] = {}
+
+    def packed(self, rows: int) -> PartSizes:
+        """As an engine cuts them.
+
+        Args:
+            rows: at most so many prompts in a part.
+        """
+        rows = self._counted(rows)
+        if rows not in self._packed:
+            self._packed[rows] = self._cut(rows)
+        return self._packed[rows]
+
+    def least(self, rows: int) -> PartSizes:
+        """Parts of equal size, as few as any order may come to: of prompts longer than an n-th of
+        a part, fewer than n are in one. Where each part takes a time that is convex in its tokens,
+        no others take less.
+        """
+        rows = self._counted(rows)
+        if rows not in self._least:
+            self._least[rows] = self._fewest(rows)
+        return self._least[rows]
+
+    def _counted(self, rows: int) -> int:
+        """Beyond so many, it does not matter how many there may be."""
+        return min(rows, max(1, self._most_tokens // self._shortest))
+
+    def _cut(self, rows: int) -> PartSizes:
+        sizes = self._sizes[:_MOST_PROMPTS]
+        if len(sizes) == 1:  # means alone are known
+            count = max(1, min(rows, self._most_tokens // sizes[0].tokens))
+            return PartSizes(count, ((count * sizes[0].tokens, 1.0),))
+        most = PartLimits(self._most_tokens, self.slot_blocks, rows)
+        tokens = (sum(sizes[n].tokens for n in part) for part in prompt_parts(sizes, most))
+        return PartSizes(len(sizes), tuple(sorted(Counter(tokens).items())))
+
+    def _fewest(self, rows: int) -> PartSizes:
+        most, count = self._most_tokens, len(self._sizes)
+        capped = sorted(min(size.tokens, most) for size in self._sizes)
+        parts = max(sum(capped) / most, count / rows)
+        for beside in range(1, self._counted(count) + 1):
+            longer = count - bisect_right(capped, most / (beside + 1))
+            parts = max(parts, longer / beside)
+        tokens = sum(size.tokens for size in self._sizes)
+        return PartSizes(count, ((int(tokens / parts), parts),))
