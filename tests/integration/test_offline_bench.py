@@ -1,11 +1,12 @@
 """The offline bench end to end on a small cell: whole jobs in virtual time, beside their bound."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tandem.bench.offline import ablations
+from tandem.bench.offline import ablations, suite
 from tandem.bench.offline.breakdown import Breakdown
 from tandem.bench.offline.cell import CellName, make_cell
 from tandem.bench.offline.few_bits import few_bits_plans
@@ -14,11 +15,13 @@ from tandem.bench.offline.job import execute
 from tandem.bench.offline.plans import ask
 from tandem.bench.offline.plot import plot_offline
 from tandem.bench.offline.rows import describe, rows_of
-from tandem.bench.offline.selection import CELLS, choose_cells
+from tandem.bench.offline.selection import CELLS, check_room, choose_cells
 from tandem.bench.offline.split import run_splits
 from tandem.bench.offline.suite import OfflineOutcome, run_offline
 from tandem.bench.online.cell import Load
 from tandem.bench.online.selection import truth_of
+from tandem.bench.records import BenchRecord
+from tandem.cli import bench_offline
 from tandem.kernels import native
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.policies import find_offline_policy
@@ -246,6 +249,38 @@ def test_the_papers_points_are_cells_of_their_own() -> None:
         assert make_cell(named, 8, Perturbation()).model.num_layers == 8
     with pytest.raises(ConfigError, match="has no cells of --grid"):
         choose_cells("", 8, Perturbation(), quick=True, grid=True)
+
+
+def test_cells_that_nothing_fits_are_left_out_before_the_run() -> None:
+    chosen = choose_cells("in park-egger, 50", None, Perturbation(), quick=False, grid=True)
+    cells, left_out = check_room(chosen)
+    assert [cell.model.num_layers for cell in cells] == [12]
+    assert left_out == ()
+    small = choose_cells("in park-egger, 50", 8, Perturbation(), quick=False, grid=True)
+    cells, (why,) = check_room([*small, *chosen])
+    assert cells == chosen
+    assert "cut to 8 of 48 layers" in why
+    assert why.endswith("left out, since nothing fits; raise --layers")
+    with pytest.raises(ConfigError, match=r"cut to 8 of 48 layers.*raise --layers"):
+        check_room(small)
+
+
+def test_what_is_done_of_a_long_run_is_written_before_the_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcome: OfflineOutcome
+) -> None:
+    """A cell that fails leaves the record of those before it."""
+
+    def one_then_none(*_: object) -> Iterator[OfflineOutcome]:
+        yield outcome
+        raise RuntimeError("the second cell")
+
+    monkeypatch.setattr(suite, "run_offline", one_then_none)
+    path = tmp_path / "offline.json"
+    with pytest.raises(RuntimeError, match="the second cell"):
+        bench_offline.offline(path, None, quick=True)
+    record = BenchRecord.from_json(path.read_text("utf-8"))
+    assert [row.value for row in record.rows] == [row.value for row in rows_of(outcome)]
+    assert record.notes == ("unfinished: 1 of 2 cells",)
 
 
 def test_kv_is_shared_out_in_so_many_parts() -> None:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem.cli.bench_records import JsonOption, finish, report, start
+from tandem.cli.bench_records import JsonOption, finish, report, start, write_so_far
 
 if TYPE_CHECKING:
+    from tandem.bench.offline.ablations import AblationOutcome
     from tandem.bench.offline.cell import OfflineCell
+    from tandem.bench.offline.suite import OfflineOutcome
+    from tandem.bench.records import BenchRow
 
 
 def offline(
@@ -21,7 +24,10 @@ def offline(
     only: Annotated[
         str, typer.Option(help="Run cells whose names contain this.", metavar="TEXT")
     ] = "",
-    layers: Annotated[int, typer.Option(help="Of the models' layers, how many.", min=3)] = 8,
+    layers: Annotated[
+        int | None,
+        typer.Option(help="Of the models' layers, how many; else each cell's own number.", min=3),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the machines' truth.", min=0)] = 1,
     plain: Annotated[
         bool, typer.Option("--plain", help="The truth is as described: nothing is perturbed.")
@@ -52,19 +58,27 @@ def offline(
 
         check_plot(plot)
     from tandem.bench.offline.rows import describe, rows_of
-    from tandem.bench.offline.selection import check_policies, choose_cells
+    from tandem.bench.offline.selection import check_policies, check_room, choose_cells
     from tandem.bench.offline.suite import SUITE, run_offline
     from tandem.bench.online.selection import truth_of
 
     check_policies(policy or ())
-    cells = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
     if ablations:
         _refuse_beside_ablations(policy=policy, plot=plot)
-        _ablate(cells, machine, json_path)
+    chosen = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
+    cells, left_out = check_room(chosen)
+    for line in left_out:
+        report(line)
+    if ablations:
+        _ablate(cells, machine, json_path, left_out)
         return
-    outcomes = run_offline(policy or (), cells, report)
-    rows = tuple(row for outcome in outcomes for row in rows_of(outcome))
-    finish(SUITE, machine, rows, json_path)
+    outcomes: list[OfflineOutcome] = []
+    rows: list[BenchRow] = []
+    for outcome in run_offline(policy or (), cells, report):
+        outcomes.append(outcome)
+        rows += rows_of(outcome)
+        write_so_far(SUITE, machine, rows, json_path, *left_out, _so_far(outcomes, cells))
+    finish(SUITE, machine, rows, json_path, *left_out)
     if plot is not None:
         from tandem.bench.offline.plot import plot_offline
 
@@ -88,12 +102,22 @@ def _ablate(
     cells: "Sequence[OfflineCell]",
     machine: dict[str, Any],
     json_path: Path | None,
+    left_out: tuple[str, ...],
 ) -> None:
     from tandem.bench.offline.ablations import describe, rows_of, run_ablations
     from tandem.bench.offline.suite import SUITE
 
-    outcomes = run_ablations(cells, report)
-    rows = [row for outcome in outcomes for row in rows_of(outcome)]
-    finish(SUITE, machine, rows, json_path)
+    outcomes: list[AblationOutcome] = []
+    rows: list[BenchRow] = []
+    for outcome in run_ablations(cells, report):
+        outcomes.append(outcome)
+        rows += rows_of(outcome)
+        write_so_far(SUITE, machine, rows, json_path, *left_out, _so_far(outcomes, cells))
+    finish(SUITE, machine, rows, json_path, *left_out)
     for outcome in outcomes:
         print("\n".join(describe(outcome)))
+
+
+def _so_far(outcomes: "Sequence[object]", cells: "Sequence[OfflineCell]") -> str:
+    """Of a record that is written before all cells are done."""
+    return f"unfinished: {len(outcomes)} of {len(cells)} cells"

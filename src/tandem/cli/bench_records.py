@@ -32,14 +32,36 @@ def start(json_path: Path | None) -> dict[str, Any]:
     return describe_machine()
 
 
-def finish(
-    suite: str, machine: dict[str, Any], rows: "Sequence[BenchRow]", json_path: Path | None
+def write_so_far(
+    suite: str,
+    machine: dict[str, Any],
+    rows: "Sequence[BenchRow]",
+    json_path: Path | None,
+    *notes: str,
 ) -> None:
-    """Print what was measured, and write it if a path is given."""
+    """Write what has been measured of a long run, if a path is given, so that it is not lost."""
+    from tandem.bench.records import BenchRecord, write_record
+
+    if json_path is not None:
+        write_record(BenchRecord(suite, command_line(), machine, tuple(rows), notes), json_path)
+
+
+def finish(
+    suite: str,
+    machine: dict[str, Any],
+    rows: "Sequence[BenchRow]",
+    json_path: Path | None,
+    *notes: str,
+) -> None:
+    """Print what was measured, and write it if a path is given.
+
+    Args:
+        notes: what a reader must know beside the figures.
+    """
     from tandem.bench.records import BenchRecord, write_record
     from tandem.bench.table import print_record
 
-    record = BenchRecord(suite, command_line(), machine, tuple(rows))
+    record = BenchRecord(suite, command_line(), machine, tuple(rows), notes)
     print_record(record)
     if json_path is not None:
         write_record(record, json_path)

@@ -152,13 +152,14 @@ class AblationOutcome:
 
 def run_ablations(
     cells: Sequence[OfflineCell], report: Callable[[str], None]
-) -> list[AblationOutcome]:
-    """All of them in every cell.
+) -> Iterator[AblationOutcome]:
+    """All of them in every cell, each cell as soon as it is done.
 
     Args:
         report: told in words what is being done.
     """
-    return [_run_cell(cell, report) for cell in cells]
+    for cell in cells:
+        yield _run_cell(cell, report)
 
 
 def _run_cell(cell: OfflineCell, report: Callable[[str], None]) -> AblationOutcome:

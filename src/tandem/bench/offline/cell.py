@@ -50,13 +50,18 @@ class OfflineCell:
 
 @dataclass(frozen=True, slots=True)
 class CellName:
-    """A cell as the papers have it, uncut."""
+    """A cell as the papers have it, uncut.
+
+    Attributes:
+        layers: to how many it is cut unless another number is asked for.
+    """
 
     accelerator: str
     host: str
     model: str
     load: Load
     requests: int
+    layers: int = 8
 
     def __str__(self) -> str:
         where = f"{self.model} on {self.accelerator} in {self.host}"

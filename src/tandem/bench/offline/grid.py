@@ -25,6 +25,8 @@ _LM_OFFLOAD_ROWS = {
 """Table 3: sequences by generated tokens."""
 _PARK_EGGER_LOAD, _PARK_EGGER_ROWS = Load(512, 32), (50, 100)
 """Section 5.3 and tables 6 to 8: OPT-30B, one batch."""
+_PARK_EGGER_LAYERS = 12
+"""With 8, two slots for layers are nearly all of the memory."""
 
 GRID = (
     *(
@@ -43,7 +45,7 @@ GRID = (
         for out, rows in zip(_LM_OFFLOAD_LENGTHS, sizes, strict=True)
     ),
     *(
-        CellName("a4000", "park-egger", "opt-30b", _PARK_EGGER_LOAD, rows)
+        CellName("a4000", "park-egger", "opt-30b", _PARK_EGGER_LOAD, rows, _PARK_EGGER_LAYERS)
         for rows in _PARK_EGGER_ROWS
     ),
 )

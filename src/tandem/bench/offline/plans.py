@@ -20,6 +20,8 @@ from tandem.runtime.paced.virtual import VirtualClock
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.precision import Precision
 
+AUTO = "auto"
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
@@ -60,6 +62,12 @@ def ask(cell: OfflineCell) -> Question:
         host_bytes=host.memory_bytes,
         max_num_batched_tokens=cell.max_num_batched_tokens,
     )
+
+
+def may_run(question: Question) -> bool:
+    """Whether any plan fits."""
+    search = OfflineSearch(question)
+    return next(search.candidates.of(find_offline_policy(AUTO)), None) is not None
 
 
 def plan_jobs(question: Question, policies: Sequence[str]) -> Planned:

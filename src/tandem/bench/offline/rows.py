@@ -5,9 +5,9 @@ from functools import partial
 
 from tandem.bench.offline.few_bits import FewBitsPlan
 from tandem.bench.offline.job import Executed
-from tandem.bench.offline.plans import PlannedJob
+from tandem.bench.offline.plans import AUTO, PlannedJob
 from tandem.bench.offline.split import PUBLISHED, SplitRun
-from tandem.bench.offline.suite import AUTO, OfflineOutcome
+from tandem.bench.offline.suite import OfflineOutcome
 from tandem.bench.records import BenchRow
 from tandem.planner.offline.ceiling import BlockCeiling
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
 from tandem.bench.offline.grid import GRID
+from tandem.bench.offline.plans import ask, may_run
 from tandem.bench.online.cell import Load
 from tandem.planner.offline.policies import find_offline_policy
 from tandem.runtime.paced.perturbed_rates import Perturbation
@@ -34,11 +35,12 @@ def check_policies(names: Iterable[str]) -> None:
 
 
 def choose_cells(
-    only: str, layers: int, truth: Perturbation, *, quick: bool, grid: bool = False
+    only: str, layers: int | None, truth: Perturbation, *, quick: bool, grid: bool = False
 ) -> list[OfflineCell]:
     """Cells whose names contain `only`.
 
     Args:
+        layers: of each model; None: each cell's own number.
         grid: of the papers' points.
 
     Raises:
@@ -54,4 +56,22 @@ def choose_cells(
     if not found:
         known = "; ".join(map(str, named))
         raise ConfigError(f"no cell's name contains '{only}'; there are: {known}", param="only")
-    return [make_cell(each, layers, truth) for each in found]
+    return [make_cell(each, layers or each.layers, truth) for each in found]
+
+
+def check_room(cells: Iterable[OfflineCell]) -> tuple[list[OfflineCell], tuple[str, ...]]:
+    """Find out before a long run which cells some plan fits, and say why others are left out.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    fit: list[OfflineCell] = []
+    left_out: list[str] = []
+    for cell in cells:
+        if may_run(ask(cell)):
+            fit.append(cell)
+        else:
+            left_out.append(f"{cell}: left out, since nothing fits; raise --layers")
+    if not fit:
+        raise ConfigError("; ".join(left_out), param="layers")
+    return fit, tuple(left_out)

@@ -8,13 +8,13 @@ CPU's attention takes what the host's description says. All figures carry the wo
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tandem.bench.offline.cell import OfflineCell
 from tandem.bench.offline.few_bits import FewBitsPlan, few_bits_plans
 from tandem.bench.offline.job import Executed, execute
-from tandem.bench.offline.plans import Planned, ask, plan_jobs
+from tandem.bench.offline.plans import AUTO, Planned, ask, plan_jobs
 from tandem.bench.offline.split import SplitRun, run_splits
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.policies import OFFLINE_POLICIES
@@ -22,7 +22,6 @@ from tandem.planner.plan_file import offline_plan_file
 from tandem.spec.errors import ConfigError
 
 SUITE = "offline"
-AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +44,19 @@ class OfflineOutcome:
 
 def run_offline(
     policies: Sequence[str], cells: Sequence[OfflineCell], report: Callable[[str], None]
-) -> list[OfflineOutcome]:
-    """Every cell, one after the other.
+) -> Iterator[OfflineOutcome]:
+    """Every cell, one after the other, each as soon as it is done.
 
     Args:
         policies: beside `auto`; empty: all that can be planned.
         report: told in words what is being done.
 
     Raises:
-        ConfigError: an unknown policy, or a cell that nothing fits.
+        ConfigError: an unknown policy, or a cell that nothing fits (`selection.check_room`).
     """
     names = tuple(dict.fromkeys((AUTO, *(policies or OFFLINE_POLICIES))))
-    return [_run_cell(names, cell, report) for cell in cells]
+    for cell in cells:
+        yield _run_cell(names, cell, report)
 
 
 def _run_cell(
