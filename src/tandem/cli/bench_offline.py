@@ -44,6 +44,12 @@ def offline(
             help="Instead of policies, auto without one of its means after the other.",
         ),
     ] = False,
+    no_host: Annotated[
+        bool,
+        typer.Option(
+            "--no-host", help="With --ablations: nothing is measured on the machine at hand."
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw each policy into this PNG.", metavar="FILE")
     ] = None,
@@ -65,12 +71,14 @@ def offline(
     check_policies(policy or ())
     if ablations:
         _refuse_beside_ablations(policy=policy, plot=plot)
+    elif no_host:
+        _refuse_no_host()
     chosen = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
     cells, left_out = check_room(chosen)
     for line in left_out:
         report(line)
     if ablations:
-        _ablate(cells, machine, json_path, left_out)
+        _ablate(cells, machine, json_path, left_out, on_host=not no_host)
         return
     outcomes: list[OfflineOutcome] = []
     rows: list[BenchRow] = []
@@ -98,18 +106,29 @@ def _refuse_beside_ablations(**given: object) -> None:
         )
 
 
+def _refuse_no_host() -> None:
+    from tandem.spec.errors import ConfigError
+
+    raise ConfigError(
+        "--no-host is of --ablations, beside which alone the host is measured; leave it out",
+        param="no_host",
+    )
+
+
 def _ablate(
     cells: "Sequence[OfflineCell]",
     machine: dict[str, Any],
     json_path: Path | None,
     left_out: tuple[str, ...],
+    *,
+    on_host: bool,
 ) -> None:
     from tandem.bench.offline.ablations import describe, rows_of, run_ablations
     from tandem.bench.offline.suite import SUITE
 
     outcomes: list[AblationOutcome] = []
     rows: list[BenchRow] = []
-    for outcome in run_ablations(cells, report):
+    for outcome in run_ablations(cells, report, on_host=on_host):
         outcomes.append(outcome)
         rows += rows_of(outcome)
         write_so_far(SUITE, machine, rows, json_path, *left_out, _so_far(outcomes, cells))

@@ -140,7 +140,8 @@ class AblationOutcome:
     """Of a cell.
 
     Attributes:
-        host: threads and layouts, measured here; None without the compiled kernels.
+        host: threads and layouts, measured here; None without the compiled kernels, or if it is not
+            asked for.
     """
 
     cell: OfflineCell
@@ -151,18 +152,21 @@ class AblationOutcome:
 
 
 def run_ablations(
-    cells: Sequence[OfflineCell], report: Callable[[str], None]
+    cells: Sequence[OfflineCell], report: Callable[[str], None], *, on_host: bool = True
 ) -> Iterator[AblationOutcome]:
     """All of them in every cell, each cell as soon as it is done.
 
     Args:
+        on_host: also what threads and layouts are worth on the machine at hand.
         report: told in words what is being done.
     """
     for cell in cells:
-        yield _run_cell(cell, report)
+        yield _run_cell(cell, report, on_host=on_host)
 
 
-def _run_cell(cell: OfflineCell, report: Callable[[str], None]) -> AblationOutcome:
+def _run_cell(
+    cell: OfflineCell, report: Callable[[str], None], *, on_host: bool
+) -> AblationOutcome:
     question = ask(cell)
     search = OfflineSearch(question)
     ceiling = BlockCeilings(question, search.times).ceiling()
@@ -175,7 +179,8 @@ def _run_cell(cell: OfflineCell, report: Callable[[str], None]) -> AblationOutco
             runs.append(run)
             report(f"{ablation.name}: {run.executed.tokens_per_s:.1f} tokens/s")
     most = None if ceiling is None else ceiling.tokens_per_s
-    few, host = tuple(_few_bits(question)), _host_means(cell, report)
+    few = tuple(_few_bits(question))
+    host = _host_means(cell, report) if on_host else None
     return AblationOutcome(cell, most, tuple(runs), few, host)
 
 
