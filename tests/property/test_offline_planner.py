@@ -148,13 +148,13 @@ def test_no_order_takes_fewer_passes_than_the_bound(
 ) -> None:
     best = min(
         max(
-            sum(generated[i] for i, at in enumerate(choice) if at == place)
+            sum(generated[i] - 1 for i, at in enumerate(choice) if at == place)
             for place in range(places)
         )
         for choice in product(range(places), repeat=len(generated))
     )
     bound = _occupancy(generated).least_passes(places)
-    assert max(generated) <= bound <= best
+    assert max(generated) - 1 <= bound <= best
     more = [*generated, data.draw(st.integers(1, 30))]
     assert bound <= _occupancy(more).least_passes(places)
 

@@ -82,6 +82,7 @@ def plan_jobs(question: Question, policies: Sequence[str]) -> Planned:
         policy = find_offline_policy(name)
         option, plan = search.best(policy), None
         if option is not None:
+            option = search.simplest(policy, option)
             plan = offline_plan(search, option.candidate, adapts=policy.adapts)
         jobs.append(PlannedJob(name, option, plan))
     return Planned(question, tuple(jobs), BlockCeilings(question, search.times).ceiling())

@@ -80,7 +80,7 @@ def offline_answer(
     search, chosen = _at_its_threads(question, policy)
     if chosen is None:
         raise _nothing(search, policy)
-    question = search.question
+    chosen, question = search.simplest(policy, chosen), search.question
     reason = recomputation(search, chosen.candidate)
     split = own_split(question, chosen.candidate) if policy.name == PARK_EGGER else None
     notes = (reason,) if split is None else (reason, str(split))

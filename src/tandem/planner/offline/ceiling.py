@@ -7,12 +7,13 @@ whole or their MLPs where these alone are elsewhere (all but as many as stay in 
 the others come), and of sequences with their KV on the accelerator, streamed, streamed with all of
 their prompt recomputed, or attended on the CPU (`relaxation/`).
 
-Numbers of sequences are bounded in steps, each as a whole: its end's tokens in its begin's time,
-since time grows with sequences. They need not be whole: of five requests in two blocks, each has
-2.5 in the mean. More of a resource never lowers the ceiling: it is the most over
-all steps and all kinds of blocks, both of which are the same for every machine, and the value of
-each is at least as high on a larger one (`relaxation/shares.py`). Which of them are looked at
-depends on the machine, the result does not.
+Numbers of sequences are those of a pass in the mean, fewer than there are places where long ones
+run on alone: what a pass takes is convex in them. They are bounded in steps, each as a whole: its
+end's tokens in its begin's time, since time grows with sequences. They need not be whole: of five
+requests in two blocks, each has 2.5 in the mean. More of a resource never lowers the ceiling: it is
+the most over all steps and all kinds of blocks, both of which are the same for every machine, and
+the value of each is at least as high on a larger one (`relaxation/shares.py`). Which of them are
+looked at depends on the machine, the result does not.
 """
 
 import heapq
@@ -78,7 +79,7 @@ class BlockCeilings:
         self._q = question
         self._programmes = BlockProgrammes(times)
         self._occupancy = Occupancy(question.lengths)
-        self._ends = _steps(question.lengths.requests)
+        self._ends = _steps(self._occupancy.most_rows(question.lengths.requests))
 
     def ceiling(self) -> BlockCeiling | None:
         """Over all numbers of sequences; None if not even one fits.
@@ -135,9 +136,9 @@ class BlockCeilings:
         return self._ends[steps.end] * self._q.lengths.generated_tokens / relaxed.shares.block_s
 
 
-def _steps(most: int) -> list[float]:
+def _steps(most: float) -> list[float]:
     """Numbers of sequences between which steps are."""
-    found = [1.0]
+    found = [min(1.0, most)]
     while found[-1] < most:
-        found.append(min(float(most), found[-1] * _CLOSE))
+        found.append(min(most, found[-1] * _CLOSE))
     return found if len(found) > 1 else found * 2

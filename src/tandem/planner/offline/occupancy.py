@@ -15,36 +15,36 @@ class Occupancy:
     """
 
     def __init__(self, lengths: Lengths) -> None:
-        self._requests, self._mean = lengths.requests, lengths.generated_tokens
-        known = [float(shape.generated_tokens) for shape in lengths.shapes]
-        generated = sorted(known or [self._mean] * self._requests, reverse=True)
-        self._longest_tokens = tuple(accumulate(generated, initial=0.0))
+        self._requests = lengths.requests
+        # the program over prompts gives the first token
+        self._mean = max(0.0, lengths.generated_tokens - 1)
+        known = [max(0.0, shape.generated_tokens - 1.0) for shape in lengths.shapes]
+        passes = sorted(known or [self._mean] * self._requests, reverse=True)
+        self._longest_passes = tuple(accumulate(passes, initial=0.0))
 
     def least_passes(self, places: int) -> float:
         """Passes before all sequences have their tokens, a token of each place in a pass, and each
         sequence in one place: of the `n * places + 1` longest, some place has n + 1, which take no
         less than the n + 1 shortest of them.
         """
-        sums = self._longest_tokens
+        sums = self._longest_passes
         rounds = range(math.ceil(self._requests / places))
         return max(sums[n * places + 1] - sums[n * places - n] for n in rounds)
 
     def tail_passes(self, places: int) -> float:
         """Passes beyond those that sequences of mean length need, in as many rounds."""
-        return max(0.0, self.least_passes(places) - self._passes_by_means(places))
+        by_means = math.ceil(self._requests / places) * self._mean
+        return max(0.0, self.least_passes(places) - by_means)
 
     def most_rows(self, places: int) -> float:
-        """Sequences in a pass, in the mean, at most. Predictions by mean lengths, in as many
-        rounds, are not ruled out.
-        """
-        passes = min(self.least_passes(places), self._passes_by_means(places))
-        return min(places, self._requests * self._mean / passes)
+        """Sequences in a pass, in the mean, at most."""
+        passes = self.least_passes(places)
+        return min(places, self._requests * self._mean / passes) if passes else places
 
     def places(self, rows: float) -> int:
-        """The fewest of which so many are taken in the mean, as far as these bounds say."""
+        """The fewest of which so many are taken in the mean, as far as these bounds say; of all,
+        if they are never that many.
+        """
         most = range(1, self._requests + 1)
         found = bisect_left(most, True, key=lambda places: self.most_rows(places) >= rows - 1e-9)
         return min(found + 1, self._requests)
-
-    def _passes_by_means(self, places: int) -> float:
-        return math.ceil(self._requests / places) * self._mean

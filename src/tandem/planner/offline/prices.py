@@ -38,8 +38,7 @@ class BlockPrices:
         self._q, self._precisions, self._footprint = question, precisions, footprint
         self._rates = accelerator_rates(question.hardware, precisions.plain.activations)
         self._windows = question.model.layer_windows
-        kinds = dict[tuple[QuantizedLayers, bool, CodeType | None], tuple[Demands, Demands]]
-        self._made = kinds()
+        self._made: dict[tuple[QuantizedLayers, bool, CodeType | None, bool], Demands] = {}
         self._recomputed = keys_values(layer_operations(question.model))
         self._dense = frozenset(question.model.dense_layers)
         self._known: dict[tuple[object, ...], Demand] = {}
@@ -78,20 +77,18 @@ class BlockPrices:
         streamed = candidate.quantized == "streamed" and (
             op.kind in (OpKind.LOAD, OpKind.READ) or self._is_streamed(candidate, op.layer)
         )
-        key = (candidate.quantized, streamed, candidate.host_kv)
-        if op.queue is not Queue.CPU:
-            key = (candidate.quantized, streamed, None)
+        host_kv = candidate.host_kv if op.queue is Queue.CPU else None
+        key = (candidate.quantized, streamed, host_kv, tiled)
         if key not in self._made:
             precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
             page = self._footprint.page
-            if key[2] is not None:
+            if host_kv is not None:
                 page = self._footprint.host_page(candidate)
-                precision = replace(precision, kv=key[2])
-            self._made[key] = (
-                Demands(replace(self._q, precision=precision), page),
-                Demands(replace(self._tiled, precision=precision), page, counted=True),
-            )
-        return self._made[key][tiled]
+                precision = replace(precision, kv=host_kv)
+            question = self._tiled if tiled else self._q
+            asked = replace(question, precision=precision)
+            self._made[key] = Demands(asked, page, counted=tiled)
+        return self._made[key]
 
     def _is_streamed(self, candidate: BlockCandidate, layer: int) -> bool:
         """As `Elsewhere` spreads them."""

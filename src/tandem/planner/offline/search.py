@@ -16,6 +16,8 @@ from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 
 _WORTH_MOVING = 1.001
+_AS_GOOD = 0.995
+"""Of the best prediction: what lies closer is within what predictions are off by."""
 _BETTER = 1 + 1e-9
 _NEAR = 0.9
 
@@ -94,6 +96,20 @@ class OfflineSearch:
                 best = _better(best, self._exceeding(narrower, best))
         return best
 
+    def simplest(self, policy: OfflinePolicy, best: BlockOption) -> BlockOption:
+        """Of what was tried and is as good as the best, what reads prompts in the fewest blocks.
+        Where weights come in every pass, places stand empty before each of the others.
+        """
+        if not best.candidate.streamed:
+            return best
+        as_good = [
+            option
+            for option in self._options.values()
+            if option.tokens_per_s > best.tokens_per_s * _AS_GOOD
+            and self.candidates.possible(option.candidate, policy)
+        ]
+        return min((best, *as_good), key=lambda option: (_blocks(option), -option.tokens_per_s))
+
     def shortlisted(self, policy: OfflinePolicy) -> BlockOption | None:
         """The best of what is found without policies that allow less being searched as if alone."""
         return self._refined(self._searched(policy), policy)
@@ -141,13 +157,14 @@ class OfflineSearch:
                     yield option
 
     def bound_tokens_per_s(self, candidate: BlockCandidate) -> float:
-        """What no schedule of the candidate exceeds."""
+        """What no schedule of the candidate exceeds in as many passes as are predicted."""
         bound = self.times.bound
         rates = block_rates(
             self.question.lengths,
             candidate,
             bound.prefill_s(candidate),
             bound.decode_s(candidate),
+            self._tail_s(candidate),
         )
         return rates.tokens_per_s
 
@@ -165,12 +182,12 @@ class OfflineSearch:
 
     def _tail_s(self, candidate: BlockCandidate) -> float:
         """Of passes for sequences longer than the mean. What sequences take is counted with the
-        means already, so that only what a pass takes for one of them is left.
+        means already, so that only what a pass takes for one of each batch is left.
         """
         passes = self._occupancy.tail_passes(candidate.block_rows)
         if not passes:
             return 0.0
-        alone = replace(candidate, batches=1, resident_rows=1, streamed_rows=0, cpu_rows=0)
+        alone = replace(candidate, resident_rows=1, streamed_rows=0, cpu_rows=0)
         alone = replace(alone, recomputed_tokens=0)
         return passes * self.times.bound.decode_s(alone)
 
@@ -262,6 +279,10 @@ _Entry = tuple[float, int, int, int, int, BlockCandidate]
 """Tokens per second, below 0; what it is, blocks and starts first; of a candidate, batches and
 layers streamed; a number that is no other's.
 """
+
+
+def _blocks(option: BlockOption) -> int:
+    return option.prediction.rates.blocks
 
 
 def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
