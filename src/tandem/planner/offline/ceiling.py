@@ -10,10 +10,11 @@ their prompt recomputed, or attended on the CPU (`relaxation/`).
 Numbers of sequences are those of a pass in the mean, fewer than there are places where long ones
 run on alone: what a pass takes is convex in them. They are bounded in steps, each as a whole: its
 end's tokens in its begin's time, since time grows with sequences. They need not be whole: of five
-requests in two blocks, each has 2.5 in the mean. More of a resource never lowers the ceiling: it is
-the most over all steps and all kinds of blocks, both of which are the same for every machine, and
-the value of each is at least as high on a larger one (`relaxation/shares.py`). Which of them are
-looked at depends on the machine, the result does not.
+requests in two blocks, each has 2.5 in the mean. Layers do (`relaxation/whole_layers.py`). More of
+a resource never lowers the ceiling: it is the most over all steps, numbers of layers and kinds of
+blocks, which are the same for every machine, and the value of each is at least as high on a larger
+one (`relaxation/shares.py`). Which of them are looked at depends on the machine, the result does
+not.
 """
 
 import heapq
@@ -28,11 +29,14 @@ from tandem.planner.offline.relaxation.block_programmes import (
     BlockProgrammes,
     RelaxedBlock,
 )
+from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 
 _CLOSE = 1.01
 """By how much a step's end may exceed its begin."""
+_FEW_STEPS = 8
+"""In which shares of layers are much alike: whole numbers of them are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +63,15 @@ class _Steps(NamedTuple):
     """Some steps one after the other, for a kind of block, and what bounds them as a whole.
 
     Attributes:
-        begin, end: numbers of steps. relaxed: of the fewest sequences, if it is known.
+        begin, end: numbers of steps. layers: how many may be elsewhere.
+        relaxed: of the fewest sequences, if it is known.
     """
 
     kind: BlockKind
     begin: int
     end: int
-    relaxed: RelaxedBlock | None
+    layers: WholeLayers
+    relaxed: RelaxedBlock | None = None
 
 
 class BlockCeilings:
@@ -85,7 +91,7 @@ class BlockCeilings:
         """Over all numbers of sequences; None if not even one fits.
 
         Steps are halved, those first that promise most; what holds for some together holds for
-        each of them.
+        each of them. Of few steps, layers are then in whole numbers.
         """
         ties, queue = itertools.count(), list[tuple[float, int, _Steps]]()
 
@@ -94,29 +100,43 @@ class BlockCeilings:
                 most_per_s = min(most_per_s, self._rate(steps, steps.relaxed))
             heapq.heappush(queue, (-most_per_s, next(ties), steps))
 
+        every = WholeLayers.any_of(self._q.model.num_layers)
         for kind in self._programmes.kinds():
-            push(math.inf, _Steps(kind, 0, len(self._ends) - 1, None))
+            push(math.inf, _Steps(kind, 0, len(self._ends) - 1, every))
         while queue:
             minus_per_s, _, steps = heapq.heappop(queue)
-            kind, begin, end, relaxed = steps
-            if relaxed is None:
+            if steps.relaxed is None:
                 relaxed = self._relaxed(steps)
                 if relaxed is not None:
                     push(-minus_per_s, steps._replace(relaxed=relaxed))
-            elif end - begin == 1:
-                return self._found(-minus_per_s, self._ends[end], relaxed)
-            else:
-                middle = (begin + end) // 2
-                push(-minus_per_s, _Steps(kind, begin, middle, relaxed))
-                push(-minus_per_s, _Steps(kind, middle, end, None))
+                continue
+            parts = self._parts(steps, steps.relaxed)
+            if not parts:
+                return self._found(-minus_per_s, self._ends[steps.end], steps.relaxed)
+            for part in parts:
+                push(-minus_per_s, part)
         return None
+
+    def _parts(self, steps: _Steps, relaxed: RelaxedBlock) -> list[_Steps]:
+        """Which together are the steps with all numbers of layers; none if there is one of both."""
+        shares, layers = relaxed.shares, self._q.model.num_layers
+        begin, end = steps.begin, steps.end
+        if end - begin <= _FEW_STEPS:
+            found = steps.layers.branches(shares.streamed * layers, shares.lent * layers)
+            if branched := [steps._replace(layers=each, relaxed=None) for each in found]:
+                return branched
+        if end - begin == 1:
+            return []
+        middle = (begin + end) // 2
+        return [steps._replace(end=middle), steps._replace(begin=middle, relaxed=None)]
 
     def _relaxed(self, steps: _Steps) -> RelaxedBlock | None:
         """Of the fewest sequences; None if there is no room for them, nor for more."""
         if self._ends[steps.end] < steps.kind.batches:
             return None
         rows = self._ends[steps.begin]
-        return self._programmes.least(steps.kind, rows, self._occupancy.places(rows))
+        places = self._occupancy.places(rows)
+        return self._programmes.least(steps.kind, rows, places, steps.layers)
 
     def _found(self, tokens_per_s: float, rows: float, relaxed: RelaxedBlock) -> BlockCeiling:
         shares = relaxed.shares

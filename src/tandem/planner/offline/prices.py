@@ -59,8 +59,12 @@ class BlockPrices:
         return lambda op: self._prefilled(candidate, op, parts, tiled=True)
 
     def least_prefill(self, candidate: BlockCandidate) -> Price:
-        """Likewise, however they are cut."""
-        parts = self._footprint.prompts.least(candidate.rows)
+        """Likewise, however they are cut, as far as a part's time is known to be convex in its
+        tokens: not as measured, nor where few tokens are multiplied by codes and many are not.
+        """
+        sizes, convex = self._footprint.prompts, self._q.measured_card is None
+        convex &= candidate.quantized == "none"
+        parts = sizes.least(candidate.rows) if convex else sizes.packed(candidate.rows)
         return lambda op: self._prefilled(candidate, op, parts, tiled=False)
 
     def kind_of(self, shape: BlockShape) -> Callable[[ProgramOp], tuple[int, bool]]:

@@ -13,6 +13,7 @@ from tandem.planner.offline.relaxation.kv_kinds import KvKinds, kv_kinds, none_r
 from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.shares import BlockShares, least_shares
 from tandem.planner.offline.relaxation.way import BlockWay, block_ways
+from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.relaxation.programme import Solver
 from tandem.spec.kv_type import CodeType
@@ -61,11 +62,14 @@ class BlockProgrammes:
             for way in self._ways(bits, reads=reads):
                 yield BlockKind(batches, bits, host_kv, way)
 
-    def least(self, kind: BlockKind, rows: float, places: int) -> RelaxedBlock | None:
+    def least(
+        self, kind: BlockKind, rows: float, places: int, within: WholeLayers | None = None
+    ) -> RelaxedBlock | None:
         """The least time of a block of a kind with so many sequences in a pass, in the mean.
 
         Args:
             places: that memory must have.
+            within: numbers of layers; None: any share.
         """
         batches = kind.batches
         each = max(1, int(rows / batches))
@@ -73,7 +77,7 @@ class BlockProgrammes:
         room = replace(block, resident_rows=max(1, places // batches))
         bound = MeanRows(self._times.bound, max(0.0, rows / batches - each))
         kinds, held = kv_kinds(self._times, block), kv_kinds(self._times, room)
-        return self._least(block, kind.way, bound, kinds, held)
+        return self._least(block, kind.way, bound, kinds, held, within)
 
     def of_block(self, block: BlockCandidate) -> Iterator[RelaxedBlock]:
         """One after the other, each way to run a block of as many sequences and batches."""
@@ -91,11 +95,17 @@ class BlockProgrammes:
                 yield way
 
     def _least(
-        self, block: BlockCandidate, way: BlockWay, bound: MeanRows, kinds: KvKinds, held: KvKinds
+        self,
+        block: BlockCandidate,
+        way: BlockWay,
+        bound: MeanRows,
+        kinds: KvKinds,
+        held: KvKinds,
+        within: WholeLayers | None = None,
     ) -> RelaxedBlock | None:
         if way.lends != "none" and not way.mlps:
             kinds, held = none_recomputed(kinds), none_recomputed(held)
-        shares = least_shares(self._times, self._solver, bound, kinds, held, way)
+        shares = least_shares(self._times, self._solver, bound, kinds, held, way, within)
         return None if shares is None else RelaxedBlock(block, way, shares)
 
     def _lacks(self, held: KvKinds) -> bool:

@@ -24,8 +24,9 @@ from tandem.planner.offline.relaxation.layers_away import LayersAway, Resources
 from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.memory import limit_memory
 from tandem.planner.offline.relaxation.way import BlockWay
+from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.times import BlockTimes
-from tandem.planner.relaxation.programme import Programme, Solver
+from tandem.planner.relaxation.programme import Entries, Programme, Solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +75,20 @@ def least_shares(
     kinds: KvKinds,
     held: KvKinds,
     way: BlockWay,
+    within: WholeLayers | None = None,
 ) -> BlockShares | None:
     """At most the time of any block that is run this way; None if none fits.
 
     Args:
         bound: of as many sequences as there are in the mean.
         held: the same kinds with as many sequences as memory must have room for.
+        within: numbers of layers; None: any share.
     """
     away = LayersAway(times, bound, kinds, way)
     apart = away.least_apart(held)
     if apart is None:
         return None
-    return _Relaxed(times, bound, kinds, held, away).solve(solver, apart)
+    return _Relaxed(times, bound, kinds, held, away).solve(solver, apart, within)
 
 
 class _Relaxed:
@@ -111,7 +114,7 @@ class _Relaxed:
         self._p = Programme()
         self._c = self._columns(away)
 
-    def solve(self, solver: Solver, apart: int) -> BlockShares | None:
+    def solve(self, solver: Solver, apart: int, within: WholeLayers | None) -> BlockShares | None:
         """Build the rows, and minimise.
 
         Args:
@@ -124,6 +127,9 @@ class _Relaxed:
         self._wait()
         if self._away.way.lends != "none":
             self._lend(apart)
+        if within is not None:
+            self._limit([(c.streamed, 1.0)], within.streamed)
+            self._limit([(share, 1.0) for share in self._lent], within.lent)
         self._p.at_most([(c.read, 1.0), (c.streamed, -1.0)], 0.0)
         each_kind = (*c.kinds, *c.apart)
         held = self._held * (len(each_kind) // len(c.kinds))
@@ -225,6 +231,14 @@ class _Relaxed:
             self._come_between()
         if reads:  # none of which is lent
             self._p.at_most([*lent, (c.read, 1.0), (c.streamed, -1.0)], 0.0)
+
+    def _limit(self, share: Entries, layers: tuple[int, int]) -> None:
+        """To so many layers at least, and at most."""
+        if not share:
+            return
+        least, most = layers
+        self._p.at_most(share, most / self._layers)
+        self._p.at_most([(column, -entry) for column, entry in share], -least / self._layers)
 
     def _come_between(self) -> None:
         """While the CPU computes a layer, no more come than there are slots; the rest comes before
