@@ -233,30 +233,32 @@ def test_the_end_of_a_block_with_mlps_on_the_cpu_is_no_news() -> None:
 
 def test_unknown_cells_are_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConfigError, match="opt-30b on a100-40 in lm-offload"):
-        choose_cells("b200", 8, truth_of(1, plain=True), quick=False)
-    (found,) = choose_cells("opt-13b on a4000", 8, Perturbation(), quick=False)
+        choose_cells(["b200"], 8, truth_of(1, plain=True), quick=False)
+    both = choose_cells(["opt-13b on a4000", "on t4"], 8, Perturbation(), quick=False)
+    assert [each.model_name for each in both] == ["opt-13b", "llama-2-7b"]
+    (found,) = choose_cells(["opt-13b on a4000"], 8, Perturbation(), quick=False)
     assert found.model_name == "opt-13b"
 
 
 def test_the_papers_points_are_cells_of_their_own() -> None:
     assert len(set(map(str, GRID))) == len(GRID)
     assert len(set(map(str, CELLS)) - set(map(str, GRID))) == len(CELLS) - 1  # LM-Offload's
-    (found,) = choose_cells("kvpr, 64 requests, 1024", 8, Perturbation(), quick=False, grid=True)[
+    (found,) = choose_cells(["kvpr, 64 requests, 1024"], 8, Perturbation(), quick=False, grid=True)[
         1:2
     ]
     assert (found.model_name, found.requests) == ("opt-13b", 64)
     for named in GRID:
         assert make_cell(named, 8, Perturbation()).model.num_layers == 8
     with pytest.raises(ConfigError, match="has no cells of --grid"):
-        choose_cells("", 8, Perturbation(), quick=True, grid=True)
+        choose_cells((), 8, Perturbation(), quick=True, grid=True)
 
 
 def test_cells_that_nothing_fits_are_left_out_before_the_run() -> None:
-    chosen = choose_cells("in park-egger, 50", None, Perturbation(), quick=False, grid=True)
+    chosen = choose_cells(["in park-egger, 50"], None, Perturbation(), quick=False, grid=True)
     cells, left_out = check_room(chosen)
     assert [cell.model.num_layers for cell in cells] == [12]
     assert left_out == ()
-    small = choose_cells("in park-egger, 50", 8, Perturbation(), quick=False, grid=True)
+    small = choose_cells(["in park-egger, 50"], 8, Perturbation(), quick=False, grid=True)
     cells, (why,) = check_room([*small, *chosen])
     assert cells == chosen
     assert "cut to 8 of 48 layers" in why

@@ -22,8 +22,9 @@ def offline(
         typer.Option(help="Beside auto; may be repeated. All offline ones, if none is named."),
     ] = None,
     only: Annotated[
-        str, typer.Option(help="Run cells whose names contain this.", metavar="TEXT")
-    ] = "",
+        list[str] | None,
+        typer.Option(help="Run cells whose names contain this; may be repeated.", metavar="TEXT"),
+    ] = None,
     layers: Annotated[
         int | None,
         typer.Option(help="Of the models' layers, how many; else each cell's own number.", min=3),
@@ -73,7 +74,7 @@ def offline(
         _refuse_beside_ablations(policy=policy, plot=plot)
     elif no_host:
         _refuse_no_host()
-    chosen = choose_cells(only, layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
+    chosen = choose_cells(only or (), layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
     cells, left_out = check_room(chosen)
     for line in left_out:
         report(line)

@@ -1,6 +1,6 @@
 """Which cells are run: the papers', or some of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
 from tandem.bench.offline.grid import GRID
@@ -35,9 +35,9 @@ def check_policies(names: Iterable[str]) -> None:
 
 
 def choose_cells(
-    only: str, layers: int | None, truth: Perturbation, *, quick: bool, grid: bool = False
+    only: Sequence[str], layers: int | None, truth: Perturbation, *, quick: bool, grid: bool = False
 ) -> list[OfflineCell]:
-    """Cells whose names contain `only`.
+    """Cells whose names contain any of `only`; all, if none is given.
 
     Args:
         layers: of each model; None: each cell's own number.
@@ -52,10 +52,11 @@ def choose_cells(
             "--quick has no cells of --grid; leave one or the other out", param="grid"
         )
     named = GRID if grid else QUICK_CELLS if quick else CELLS
-    found = [each for each in named if only in str(each)]
+    found = [each for each in named if not only or any(text in str(each) for text in only)]
     if not found:
         known = "; ".join(map(str, named))
-        raise ConfigError(f"no cell's name contains '{only}'; there are: {known}", param="only")
+        asked = "' or '".join(only)
+        raise ConfigError(f"no cell's name contains '{asked}'; there are: {known}", param="only")
     return [make_cell(each, layers or each.layers, truth) for each in found]
 
 
