@@ -110,6 +110,23 @@ def test_with_streamed_weights_places_are_filled_when_a_pass_s_tokens_were_lost(
     assert names == ["prefill", "block", "block", "block", "prefill", "block"]
 
 
+@pytest.mark.parametrize(("longest", "entering"), [(8, [3]), (9, [2, 1])])
+def test_those_that_are_left_are_waited_for_if_they_are_over_soon(
+    longest: int, entering: list[int]
+) -> None:
+    """One pass of two empty places costs less than another program over prompts, two do not."""
+    scheduler = scheduler_of(small_plan(STREAMED, batches=1, resident_rows=3))
+    for i, count in enumerate((longest, 5, 5, 4, 4, 4)):
+        scheduler.add(asked(str(i), count=count))
+    found: list[int] = []
+    while scheduler.has_work:
+        program = scheduler.schedule()[-1]
+        if program.template.name == "prefill":
+            found.append(sum(lanes_of(program)))
+        answer(scheduler, program)
+    assert found == [3, *entering]
+
+
 def test_long_sequences_grow_into_what_short_ones_leave() -> None:
     """Two and three blocks at their ends, in four: one is over when the other grows."""
     plan = small_plan(RESIDENT, batches=1, resident_rows=2, row_blocks=2)

@@ -48,7 +48,9 @@ class BlockScheduler:
     One program over prompts or one pass is under way at a time; what it brings for the next pass
     goes on while its tokens are taken in. Places of finished sequences are filled between passes:
     at once if no weights are streamed, else when they have been empty for as many tokens as a pass
-    has sequences, since another program over prompts takes at least the time of a pass.
+    has sequences, since another program over prompts takes at least the time of a pass. Where all
+    that are left are over before as much is lost once more, these are waited for, so that all enter
+    together.
 
     Streamed sequences and those that the CPU attends to are shared out anew as a plan's terms say.
     Where the CPU computes layers and nothing keeps a sequence in its batch, those that are left at
@@ -276,8 +278,13 @@ class BlockScheduler:
         return self.places.num_open(smallest)
 
     def _is_worth_a_refill(self) -> bool:
-        enough = not self._streams or self._idle_tokens >= self._plan.block_rows
-        return enough or not self._by_row
+        if not self._streams or not self._by_row:
+            return True
+        if self._idle_tokens < self._plan.block_rows:
+            return False
+        # else those that are left are over before waiting for them costs as much as a program more
+        left = max(s.limit - len(s.tokens) for s in self._by_row.values())
+        return left * self.places.num_free > self._plan.block_rows
 
     def _fill_places(self) -> list[int]:
         """Give places to those that wait; returns their rows, by batch."""
