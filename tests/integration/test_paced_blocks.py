@@ -177,6 +177,33 @@ def test_mlps_on_the_cpu_are_not_brought_and_hide_what_the_accelerator_does(
     assert pass_s < 0.8 * brought_s
 
 
+@pytest.mark.parametrize("home", ["host-mlp", "streamed"])
+def test_columns_on_the_cpu_are_not_brought_and_computed_meanwhile(
+    home: Home, tmp_path: Path
+) -> None:
+    """A quarter of each MLP, by a CPU that takes half as long for it as the link for the rest; it
+    takes longer while the link reads the same memory.
+    """
+    mlp = mlp_matrix_bytes(WIDE, Precision.uniform(DType.FLOAT16))
+    brought = (mlp if home == "host-mlp" else LAYER_BYTES) - mlp / 4
+    rest_s, batches = brought / LINK, 3
+
+    def host(task: HostTask) -> float:
+        return rest_s / 2 / batches if task.entry.op.part is Part.COLUMNS else 1e-5
+
+    plan = plan_of(
+        (home,) * 6, batches=batches, resident_rows=2, cpu_columns=WIDE.intermediate_size // 4
+    )
+    run = Run(tmp_path, plan, host=host)
+    run.add(plan.block_rows)
+    pass_s, report = run.passes(10, plan.block_rows)
+    activations = 6 * plan.block_rows * WIDE.hidden_size * 2
+    assert report.brought_bytes == pytest.approx(10 * (6 * brought + activations))
+    assert 6 * rest_s <= pass_s < 1.05 * 6 * rest_s
+    assert report.weights_busy > 0.95
+    assert 0.5 < report.cpu_busy < 0.95
+
+
 @pytest.mark.parametrize("batches", [1, 3])
 def test_layers_on_the_cpu_are_not_brought_but_for_what_the_accelerator_attends_with(
     batches: int, tmp_path: Path

@@ -86,6 +86,17 @@ LEVERS: dict[str, dict[str, Any]] = {
         "weights": ("host-mlp", "host", "host", "host-mlp"), "cpu_mlps": (3,), "cpu_layers": (2,),
         "batches": 1, "resident_rows": 2, "cpu_rows": 1,
     },
+    "columns": {"cpu_columns": 24, "resident_rows": 1, "streamed_rows": 1},
+    "columns-of-mlps": {
+        "weights": MLPS, "cpu_columns": 40, "batches": 3, "resident_rows": 1, "streamed_rows": 1,
+        "cpu_rows": 1, "recomputed_tokens": 16, "prompts_on_host": True,
+    },
+    "columns-of-some-mlps": {
+        "weights": SOME_MLPS, "cpu_columns": 8, "batches": 1, "streamed_rows": 1, "cpu_rows": 2,
+    },
+    "columns-beside-recomputed": {
+        "cpu_columns": 71, "batches": 2, "streamed_rows": 2, "recomputed_tokens": 32,
+    },
 }  # fmt: skip
 BESIDE_DISK: dict[str, dict[str, Any]] = {
     **LEVERS,
@@ -114,6 +125,8 @@ CASES = [
             "cpu-layer",
             "all-cpu-layers",
             "cpu-layers-and-mlps",
+            "columns",
+            "columns-of-mlps",
         )
     ),
 ]

@@ -26,6 +26,7 @@ COUNTS = (1, 2, 17)
 WAYS: list[tuple[Home, ...]] = [("streamed",), ("streamed", "host-mlp"), ("host", "host-mlp")]
 if native.available():
     WAYS += [("streamed", "disk_streamed"), ("host", "host-mlp", "disk_streamed")]
+LEAST_COLUMNS = 72  # of any model's MLPs
 KINDS: tuple[ExecutorKind, ...] = ("exact", "exact", "inline")
 
 
@@ -85,6 +86,9 @@ def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
         weights_in_parts=not apart and draw(st.booleans()),
         max_model_len=80,
     )
+    if draw(st.booleans()):
+        with suppress(ConfigError):  # what columns do not go together with
+            return replace(plan, cpu_columns=draw(st.integers(1, LEAST_COLUMNS - 1)))
     with suppress(ConfigError):  # the others on disk would be read in another order
         mlps = tuple(i for i in computed if i not in whole)
         return replace(plan, cpu_mlps=mlps, cpu_layers=whole)

@@ -46,6 +46,7 @@ def operation_name(op: ProgramOp) -> str:
         Part.ROUTE: "routing",
         Part.EXPERTS: "experts",
         Part.MLP: "MLP",
+        Part.COLUMNS: "columns of an MLP",
         Part.RESIDUAL: "residual",
         Part.EMBED: "embedding",
         Part.HEAD: "head",

@@ -155,6 +155,11 @@ def merge_cost(spec: ModelSpec, tokens: int, rates: DeviceRates) -> CostBreakdow
     return cost_of(0, 3 * tokens * (spec.q_size + spec.num_heads) * _FP32_BYTES, 1, rates)
 
 
+def addition_cost(spec: ModelSpec, tokens: int, dtype: DType, rates: DeviceRates) -> CostBreakdown:
+    """Add two parts of an MLP's result of `tokens` tokens."""
+    return cost_of(0, 3 * tokens * spec.hidden_size * dtype.size_bytes, 1, rates)
+
+
 def copy_cost(size_bytes: float, link: LinkRates) -> CostBreakdown:
     """A copy over the link."""
     return CostBreakdown(memory_s=size_bytes / link.bytes_per_s, launch_s=link.latency_s)

@@ -53,7 +53,7 @@ def may_be_renewed(planned: PlanFile) -> bool:
     """
     plan = planned.blocks
     few = plan.quantized_layers == "streamed" or plan.host_kv_dtype != plan.kv_dtype
-    depends = few or plan.cpu_mlps or plan.cpu_layers
+    depends = few or plan.cpu_mlps or plan.cpu_layers or plan.cpu_columns
     return plan.terms is not None and planned.machine is not None and not depends
 
 

@@ -22,6 +22,8 @@ class BlockStep:
         attends_on_cpu: of some rows.
         prompts_on_host: between layers, activations of prompts lie there.
         real: on a card, whose kernels need room of their own.
+        divides: MLPs are computed on both sides in passes, of which all batches may have one part
+            made and the other one come, and in two parts over prompts.
     """
 
     tokens: int
@@ -31,6 +33,7 @@ class BlockStep:
     attends_on_cpu: bool
     prompts_on_host: bool
     real: bool
+    divides: bool = False
 
 
 def block_step_bytes(memory: StepMemory, step: BlockStep) -> int:
@@ -44,6 +47,8 @@ def block_step_bytes(memory: StepMemory, step: BlockStep) -> int:
     kept = memory.token_bytes + memory.qkv_token_bytes + 2 * memory.partial_token_bytes
     size = memory.largest_bytes(largest) + step.block_rows * (kept + _INDEX_BYTES)
     size += step.made_tokens * memory.pre_token_bytes
+    if step.divides:
+        size += (step.tokens + 2 * step.block_rows) * memory.branch_token_bytes
     if step.prompts_on_host:
         size += _STATE_SLOTS * step.tokens * memory.token_bytes
     return size + (KERNEL_SCRATCH_BYTES if step.real else 0)

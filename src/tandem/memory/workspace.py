@@ -176,6 +176,16 @@ class StepMemory:
         return self._expert_token_bytes(experts) - self._spec.hidden_size * self._dtype.size_bytes
 
     @cached_property
+    def branch_token_bytes(self) -> int:
+        """Of a divided MLP, a part of its result."""
+        return self._spec.hidden_size * self._dtype.size_bytes
+
+    @cached_property
+    def columns_token_bytes(self) -> int:
+        """While a part of it is made."""
+        return self.post_token_bytes + self.branch_token_bytes
+
+    @cached_property
     def token_bytes(self) -> int:
         """Held per token through all layers: residual, rotation, position, token id and row."""
         residual = self._spec.hidden_size * self._dtype.size_bytes

@@ -52,6 +52,10 @@ class HostLayers(Protocol):
         """
         ...
 
+    def columns(self, layer: int, state: LayerState) -> None:
+        """Of a divided MLP, what its first columns add to the branch, in the residual's place."""
+        ...
+
 
 def host_layers(
     spec: ModelSpec,
@@ -63,7 +67,8 @@ def host_layers(
     *,
     int8_activations: bool = False,
 ) -> HostLayers | None:
-    """What computes `layers`, and the MLPs that stay in host memory; None if there are none.
+    """What computes `layers`, the MLPs that stay in host memory, and columns of divided ones; None
+    if there are none.
 
     Args:
         weights: filled; those of `layers` are in host memory, or come there from disk.
@@ -77,13 +82,17 @@ def host_layers(
     in_host = {} if weights.mlps is None else weights.mlps.stored
     in_host = in_host | {layer: whole[layer] for layer in mlps if layer not in in_host}
     apart = {layer: _on_cpu(modules) for layer, modules in in_host.items()}
-    if not stored and not apart and moving is None:
+    divided = {} if weights.stream is None else weights.stream.columns()
+    columns = {layer: _on_cpu(modules) for layer, modules in divided.items()}
+    if not (stored or apart or columns) and moving is None:
         return None
     if pool is None:
-        return TorchLayers(spec, in_slots(stored | apart, moving), _CPU, dtype)
+        return TorchLayers(spec, in_slots(stored | apart | columns, moving), _CPU, dtype)
     from tandem.models.native_stages import NativeLayers
 
-    return NativeLayers(spec, stored, pool, apart, moving, int8_activations=int8_activations)
+    return NativeLayers(
+        spec, stored, pool, apart, moving, columns=columns, int8_activations=int8_activations
+    )
 
 
 def _on_cpu(modules: Modules) -> Modules:

@@ -27,7 +27,8 @@ class LayerState:
         attention: [T, heads, head_dim]; set by whoever executes the attention stage, here or
             through `finish_attention`.
         experts: [T, k] int64; those that each token goes to. expert_weights: [T, k] float32.
-        gate, up, mlp: [T, intermediate]; in a mixture of experts [T, k, intermediate].
+        gate, up, mlp: [T, intermediate]; in a mixture of experts [T, k, intermediate]; of a divided
+            MLP, of its other columns. columns: [T, hidden]; what its first ones add.
         rotations: cos and signed sin of the positions by each of the model's rotary embeddings,
             derived from them and kept between layers.
     """
@@ -44,6 +45,7 @@ class LayerState:
     gate: Tensor | None = None
     up: Tensor | None = None
     mlp: Tensor | None = None
+    columns: Tensor | None = None
     rotations: tuple[Rotation, ...] = ()
 
     @property

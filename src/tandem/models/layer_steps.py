@@ -11,6 +11,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
+from tandem.models.divided_layer import COLUMNS
 from tandem.models.expert_steps import ExpertSteps
 from tandem.models.layer_state import LayerState, Step, taken
 from tandem.models.linear import add_linear, linear
@@ -18,6 +19,8 @@ from tandem.models.rotary import Rotary, Rotation, rotate, rotations_of
 from tandem.models.weight_layout import Affine, Modules
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation, Stage
+
+_FIRST_IN, _FIRST_IN_GATED = f"{COLUMNS}fc0", f"{COLUMNS}gate_up"
 
 
 class LayerSteps:
@@ -119,6 +122,38 @@ class LayerSteps:
         else:
             add_linear(affine, x, state.residual)
 
+    def mlp_input(self, weights: Modules, state: LayerState) -> Tensor:
+        """The residual normed as the MLP has it; it stays."""
+        return norm(self._spec, weights["mlp_norm"], state.residual)
+
+    def columns(self, weights: Modules, x: Tensor, *, first: bool = True) -> Tensor:
+        """What the first columns of a divided MLP make of its input, or the others, with what is
+        added once: [T, hidden].
+        """
+        before, spec = COLUMNS if first else "", self._spec
+        if spec.gated:
+            gate, up = linear(weights[f"{before}gate_up"], x).chunk(2, dim=-1)
+            return linear(weights[f"{before}down"], activate(spec.activation, gate).mul_(up))
+        mlp = activate(spec.activation, linear(weights[f"{before}fc0"], x))
+        return linear(weights[f"{before}fc1"], mlp)
+
+    def add_branch(self, weights: Modules, branch: Tensor, state: LayerState) -> None:
+        """Add an MLP's result to the residual, normed before if the architecture does so."""
+        if self._spec.post_norms:
+            branch = norm(self._spec, weights["post_mlp_norm"], branch)
+        state.residual.add_(branch)
+
+    def _begin_divided(self, weights: Modules, state: LayerState) -> None:
+        """Before the other columns of a divided MLP, the first ones."""
+        if _FIRST_IN in weights or _FIRST_IN_GATED in weights:
+            state.columns = self.columns(weights, taken(state.x, "x"))
+
+    def _end_divided(self, state: LayerState) -> None:
+        if state.columns is not None:
+            branch = taken(state.x, "x") if self._spec.post_norms else state.residual
+            branch.add_(state.columns)
+            state.columns = None
+
     def _qkv(self, weights: Modules, state: LayerState) -> None:
         spec, whole = self._spec, linear(weights["qkv"], taken(state.x, "x"))
         heads = whole.view(-1, spec.num_heads + 2 * spec.num_kv_heads, spec.head_dim)
@@ -173,10 +208,12 @@ class LayerSteps:
         state.q = state.k = state.v = state.attention = None
 
     def _gate_up(self, weights: Modules, state: LayerState) -> None:
+        self._begin_divided(weights, state)
         state.gate, state.up = linear(weights["gate_up"], taken(state.x, "x")).chunk(2, dim=-1)
         state.x = None
 
     def _gate(self, weights: Modules, state: LayerState) -> None:
+        self._begin_divided(weights, state)
         state.gate = linear(weights["gate"], taken(state.x, "x"))
 
     def _up(self, weights: Modules, state: LayerState) -> None:
@@ -194,16 +231,19 @@ class LayerSteps:
         state.mlp = activate(self._spec.activation, taken(state.mlp, "mlp"))
 
     def _fc0(self, weights: Modules, state: LayerState) -> None:
+        self._begin_divided(weights, state)
         state.mlp = linear(weights["fc0"], taken(state.x, "x"))
         state.x = None
 
     def _down(self, weights: Modules, state: LayerState) -> None:
         self._add_branch(weights["down"], taken(state.mlp, "mlp"), state)
         state.mlp = None
+        self._end_divided(state)
 
     def _fc1(self, weights: Modules, state: LayerState) -> None:
         self._add_branch(weights["fc1"], taken(state.mlp, "mlp"), state)
         state.mlp = None
+        self._end_divided(state)
 
 
 def norm(spec: ModelSpec, affine: Affine, x: Tensor) -> Tensor:

@@ -89,12 +89,14 @@ def load_model(
         layers.experts,
         embedding,
         resident_quantized=resident_quantized,
+        columns=layers.cpu_columns,
     )
     if stored is None:
         _make_up(weights, spec, seed, progress)
     else:
         _read(weights, spec, stored, quantization, progress)
     give_back_freed()  # of conversions
+    weights.divide()
     weights.prepare()
     return _with_stages(spec, weights, precision, torch.device(device), pool, layers)
 

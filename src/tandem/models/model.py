@@ -74,6 +74,7 @@ class Model:
         self._embedding_scale = float(torch.tensor(spec.embedding_scale, dtype=self.dtype))
         self._torch = TorchLayers(spec, weights.in_use(), self.device, self.dtype)
         self.native: NativeStages | None = native
+        self._divided = weights.divided_layers
         self.host: HostLayers | None = host
         compiled = native or host
         self.pool: NativePool | None = None if compiled is None else compiled.pool
@@ -109,6 +110,16 @@ class Model:
         """
         return self._torch.expert_sum(self._staying[layer], state)
 
+    def other_columns(self, layer: int, state: LayerState) -> Tensor:
+        """Of a divided MLP, what the columns that are not the CPU's make of the residual, with what
+        is added once: [T, hidden]. The state, at the end of `output_stage`, stays there.
+        """
+        return self._torch.other_columns(layer, state)
+
+    def add_branch(self, layer: int, branch: Tensor, state: LayerState) -> None:
+        """End a layer from there with its MLP's result [T, hidden]."""
+        self._torch.add_branch(layer, branch, state)
+
     def embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
         """Residual stream before the first layer: [T, hidden], new memory.
 
@@ -134,6 +145,8 @@ class Model:
             ValueError: the stage contains attention operations, or the state is at another cut.
         """
         native, stages = self.native, self.stages(layer)
+        if layer in self._divided:
+            native = None
         if native is not None and stage == stages.pre:
             native.pre(layer, state)
         elif native is not None and stage == stages.post:

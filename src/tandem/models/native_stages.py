@@ -10,22 +10,17 @@ from torch import Tensor
 
 from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import SplitBatch
-from tandem.kernels.native_linear import Activation, NativeLinear, linear
+from tandem.kernels.native_linear import linear
 from tandem.kernels.native_pool import NativePool
 from tandem.models.expert_hits import ExpertHits
 from tandem.models.in_slots import Moving, in_slots
 from tandem.models.layer_state import LayerState, taken
+from tandem.models.native_columns import NativeColumns
+from tandem.models.native_weights import ACTIVATIONS, native_linear, native_norm
 from tandem.models.rotary import Rotary, Rotation, rotations_of
-from tandem.models.weight_layout import Affine, Modules
+from tandem.models.weight_layout import Modules
 from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
-
-_ACTIVATIONS = {
-    "silu": Activation.SILU,
-    "gelu": Activation.GELU,
-    "gelu_tanh": Activation.GELU_TANH,
-    "relu": Activation.RELU,
-}
 
 
 class NativeLayers:
@@ -37,6 +32,7 @@ class NativeLayers:
         moving: of layers that are now in one slot and now in another; these count.
         mlps: likewise, of layers of which nothing but `mlp` is executed; router and some experts
             of a mixture may be missing if another device has them.
+        columns: likewise, of layers of whose divided MLPs the first columns are computed alone.
         int8_activations: round what goes into maps of 8 bits to 8 bits too.
 
     Attributes:
@@ -51,6 +47,7 @@ class NativeLayers:
         mlps: Mapping[int, Modules] | None = None,
         moving: Moving[Modules] | None = None,
         *,
+        columns: Mapping[int, Modules] | None = None,
         int8_activations: bool = False,
     ) -> None:
         self.pool = pool
@@ -67,6 +64,9 @@ class NativeLayers:
         self._mlps = {
             layer: _mlp(spec, modules, self._experts(layer, modules), int8_activations)
             for layer, modules in (mlps or {}).items()
+        }
+        self._columns = {
+            layer: NativeColumns(spec, modules, pool) for layer, modules in (columns or {}).items()
         }
 
     def _experts(self, layer: int, modules: Modules) -> _native.Experts | None:
@@ -114,6 +114,10 @@ class NativeLayers:
         )
         state.experts = state.expert_weights = None
 
+    def columns(self, layer: int, state: LayerState) -> None:
+        """Of a divided MLP, what its first columns add to the branch, in the residual's place."""
+        state.residual = self._columns[layer].sum(state.residual)
+
     def _check_there(self, layer: int) -> None:
         """For those that read layers only when they run all."""
 
@@ -154,8 +158,8 @@ class NativeStages(NativeLayers):
             None if disk is None else disk.reader,
             list(self._read),
         )
-        self._final_norm = _norm(spec, weights.outer["final_norm"])
-        self._head = _linear(weights.outer["head"])
+        self._final_norm = native_norm(spec, weights.outer["final_norm"])
+        self._head = native_linear(weights.outer["head"])
 
     def _check_there(self, layer: int) -> None:
         if layer in self._read:
@@ -212,23 +216,23 @@ def _layer(
     spec: ModelSpec, modules: Modules, experts: _native.Experts | None, int8_activations: bool
 ) -> _native.Layer:
     gate_up, down = ("gate_up", "down") if spec.gated else ("fc0", "fc1")
-    post_attention = _norm(spec, modules["post_attention_norm"]) if spec.post_norms else None
-    post_mlp = _norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None
+    post_attention = native_norm(spec, modules["post_attention_norm"]) if spec.post_norms else None
+    post_mlp = native_norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None
     return _native.Layer(
         heads=spec.num_heads,
         kv_heads=spec.num_kv_heads,
         head_dim=spec.head_dim,
-        attention_norm=_norm(spec, modules["attention_norm"]),
-        qkv=_linear(modules["qkv"]).handle,
-        query_norm=_norm(spec, modules["q_norm"]) if spec.qk_norm else None,
-        key_norm=_norm(spec, modules["k_norm"]) if spec.qk_norm else None,
-        output=_linear(modules["output"]).handle,
+        attention_norm=native_norm(spec, modules["attention_norm"]),
+        qkv=native_linear(modules["qkv"]).handle,
+        query_norm=native_norm(spec, modules["q_norm"]) if spec.qk_norm else None,
+        key_norm=native_norm(spec, modules["k_norm"]) if spec.qk_norm else None,
+        output=native_linear(modules["output"]).handle,
         post_attention_norm=post_attention,
-        mlp_norm=_norm(spec, modules["mlp_norm"]),
-        up=None if experts else _linear(modules[gate_up]).handle,
-        down=None if experts else _linear(modules[down]).handle,
+        mlp_norm=native_norm(spec, modules["mlp_norm"]),
+        up=None if experts else native_linear(modules[gate_up]).handle,
+        down=None if experts else native_linear(modules[down]).handle,
         post_mlp_norm=post_mlp,
-        activation=_ACTIVATIONS[spec.activation],
+        activation=ACTIVATIONS[spec.activation],
         gated=spec.gated,
         int8_activations=int8_activations,
         experts=experts,
@@ -240,31 +244,16 @@ def _mlp(
 ) -> _native.Mlp:
     gate_up, down = ("gate_up", "down") if spec.gated else ("fc0", "fc1")
     return _native.Mlp(
-        norm=_norm(spec, modules["mlp_norm"]),
-        up=None if experts else _linear(modules[gate_up]).handle,
-        down=None if experts else _linear(modules[down]).handle,
-        post_norm=_norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None,
-        activation=_ACTIVATIONS[spec.activation],
+        norm=native_norm(spec, modules["mlp_norm"]),
+        up=None if experts else native_linear(modules[gate_up]).handle,
+        down=None if experts else native_linear(modules[down]).handle,
+        post_norm=native_norm(spec, modules["post_mlp_norm"]) if spec.post_norms else None,
+        activation=ACTIVATIONS[spec.activation],
         gated=spec.gated,
         int8_activations=int8_activations,
         experts=experts,
     )
 
 
-def _norm(spec: ModelSpec, affine: Affine) -> _native.Norm:
-    bias = None if affine.bias is None else affine.bias.float()
-    weight = affine.weight.float()
-    if spec.norm_offset:
-        weight = weight + spec.norm_offset
-    return _native.Norm(weight, bias, spec.norm_eps)
-
-
 def _handle(modules: Modules, name: str) -> _native.LinearWeight | None:
-    return _linear(modules[name]).handle if name in modules else None
-
-
-def _linear(affine: Affine) -> NativeLinear:
-    bias = None if affine.bias is None else affine.bias.float()
-    if affine.quantized is not None:
-        return NativeLinear.quantized(affine.quantized, bias)
-    return NativeLinear.of(affine.weight, bias)
+    return native_linear(modules[name]).handle if name in modules else None

@@ -72,6 +72,20 @@ class TorchLayers:
         state.residual.add_(self.expert_sum(self._layers[layer], state))
         state.x = state.experts = state.expert_weights = None
 
+    def columns(self, layer: int, state: LayerState) -> None:
+        """Of a divided MLP, what its first columns add to the branch, in the residual's place."""
+        steps, weights = self._layer_steps[0], self._layers[layer]
+        state.residual = steps.columns(weights, steps.mlp_input(weights, state))
+
+    def other_columns(self, layer: int, state: LayerState) -> Tensor:
+        """Of a divided MLP, what the others add to it: [T, hidden]; the state stays."""
+        steps, weights = self._layer_steps[0], self._layers[layer]
+        return steps.columns(weights, steps.mlp_input(weights, state), first=False)
+
+    def add_branch(self, layer: int, branch: Tensor, state: LayerState) -> None:
+        """End a layer with its MLP's result [T, hidden], before the norm behind it."""
+        self._layer_steps[0].add_branch(self._layers[layer], branch, state)
+
     def expert_sum(self, weights: Modules, state: LayerState) -> Tensor:
         """What the experts among a layer's weights add to the residual: [T, hidden] float32.
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from tandem.devices.host_memory import bulk_memory
 from tandem.models.disk_stream import DiskStream
 from tandem.models.disk_weights import DiskWeights, Pin
+from tandem.models.divided_layer import DividedLayer
 from tandem.models.in_slots import Moving
 from tandem.models.weight_layout import LayerLayout, Modules
 from tandem.plan.program import Part
@@ -34,6 +35,8 @@ class WeightStream:
         device: of the slots.
         pin: makes what is copied known to the device.
         disk: the layers in files; None if there are none.
+        divided: how streamed layers lie once they are filled, if the CPU computes columns of their
+            MLPs; None: as they are.
 
     Attributes:
         stored: by layer, its weights in host memory: what a checkpoint is read into.
@@ -48,6 +51,7 @@ class WeightStream:
         device: torch.device,
         pin: Pin | None = None,
         disk: DiskWeights | None = None,
+        divided: Mapping[int, DividedLayer] | None = None,
     ) -> None:
         streamed = hosted.streamed
         self._streamed = streamed
@@ -56,6 +60,7 @@ class WeightStream:
         self.mlps: tuple[int, ...] = streamed.mlps
         self._layouts = layouts
         self._disk = None if disk is None else DiskStream(disk)
+        self._divided = dict(divided or {})
         layers = sorted({*streamed.layers, *hosted.on_cpu} - {*hosted.on_disk})
         self._sources = {layer: layouts[layer].allocate(torch.device("cpu")) for layer in layers}
         largest = max((layouts[layer].size_bytes for layer in streamed.layers), default=0)
@@ -76,13 +81,40 @@ class WeightStream:
         self.moving: Moving[Modules] = Moving(
             {
                 layer: [
-                    layouts[layer].modules(self._part(slot, layer), vectors[layer])
+                    self._modules(layer, self._part(slot, layer), vectors[layer])
                     for slot in range(streamed.slots)
                 ]
                 for layer in streamed.layers
             },
             lambda layer: self._slot_of.get(layer, 0),  # before an MLP's load, the rest is used
         )
+
+    def _modules(self, layer: int, memory: Tensor, vectors: list[Tensor]) -> Modules:
+        divided = self._divided.get(layer)
+        if divided is not None:
+            return divided.modules(memory, self.stored[layer])
+        return self._layouts[layer].modules(memory, vectors)
+
+    def columns(self) -> dict[int, Modules]:
+        """By layer whose MLP is divided, its weights in host memory; after `divide`."""
+        return {
+            layer: divided.modules(self._sources[layer], self.stored[layer])
+            for layer, divided in self._divided.items()
+        }
+
+    @property
+    def divided_layers(self) -> tuple[int, ...]:
+        """Those whose MLPs are."""
+        return tuple(self._divided)
+
+    def divide(self) -> None:
+        """Bring layers that have been filled into the order in which they come; `stored` is void
+        then, but for norms and biases.
+        """
+        for layer, divided in self._divided.items():
+            divided.divide(self._sources[layer], self.stored[layer])
+        for divided in {*self._divided.values()}:
+            divided.copy_biases()
 
     @property
     def slots_bytes(self) -> int:
@@ -136,13 +168,16 @@ class WeightStream:
         Args:
             part: `PRE` or `POST`: what that stage reads; `KEYS_VALUES`, `QUERIES`: what `PRE` does,
                 in two parts. Each comes in the same order, so that a layer's parts come to the same
-                slot. Any other: all that comes of the layer.
+                slot. `COLUMNS`: all but the CPU's columns; `CPU_COLUMNS`: these, to where the layer
+                is. Any other: all that comes of the layer.
         """
         source = self._source(layer)
         for place, (first, end) in zip(
             self.places(layer, part), self._extents(layer, part), strict=True
         ):
             place.copy_(source[first:end], non_blocking=not wait)
+        if part is Part.CPU_COLUMNS:
+            return
         if part is not Part.POST:
             self._slot_of[layer] = self._next_slot(part)
         for each in (part,) if part in _PARTS else _PARTS:
@@ -162,11 +197,14 @@ class WeightStream:
 
     def places(self, layer: int, part: Part) -> list[Tensor]:
         """Where a layer, or that part of it, lies that is brought now: [bytes] uint8 each."""
-        slot = self._part(self._next_slot(part), layer)
+        there = part is Part.CPU_COLUMNS
+        slot = self._part(self._slot_of[layer] if there else self._next_slot(part), layer)
         return [slot[first:end] for first, end in self._extents(layer, part)]
 
     def _extents(self, layer: int, part: Part) -> list[tuple[int, int]]:
-        layout = self._layouts[layer]
+        layout, divided = self._layouts[layer], self._divided.get(layer)
+        if divided is not None and part in (Part.COLUMNS, Part.CPU_COLUMNS):
+            return divided.comes if part is Part.COLUMNS else divided.left_out
         extents = {
             Part.KEYS_VALUES: layout.keys_values,
             Part.QUERIES: layout.queries,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tandem.models.disk_weights import DiskPlacement, DiskWeights, Pin
+from tandem.models.divided_layer import COLUMNS, DividedLayer
 from tandem.models.host_mlps import HostMlps
 from tandem.models.in_slots import Moving, in_slots
 from tandem.models.weight_layout import Affine, LayerLayout, LayerShapes, Modules, allocate_modules
@@ -89,7 +90,7 @@ class Weights:
 
     def parameters(self, fused: Collection[str] = ()) -> Iterator[Parameter]:
         """Every stored weight once, in order of use: no tied head. Matrices on disk are tensors
-        without memory.
+        without memory; those of divided MLPs are what they are until `divide`.
 
         Args:
             fused: fused modules to give whole; the others come as their parts.
@@ -103,7 +104,8 @@ class Weights:
         on_disk = {} if self.disk is None else self.disk.stored
         for index, used in enumerate(self.layers):
             layer = used | stored.get(index, {}) | on_disk.get(index, {})
-            yield from layer_weights_of(index, layer, fused)
+            undivided = {name: a for name, a in layer.items() if not name.startswith(COLUMNS)}
+            yield from layer_weights_of(index, undivided, fused)
         yield from _parts(None, {name: a for name, a in outer.items() if name not in first})
 
     def here(self, layer: int) -> Modules:
@@ -120,11 +122,17 @@ class Weights:
         apart = () if self.mlps is None else self.mlps.stored
         return tuple(sorted({*apart, *(() if self.stream is None else self.stream.mlps)}))
 
+    @property
+    def divided_layers(self) -> frozenset[int]:
+        """Streamed layers of whose MLPs the CPU computes columns."""
+        return frozenset(() if self.stream is None else self.stream.divided_layers)
+
     def staying(self, layer: int) -> Modules:
         """Of a layer's weights, as `here`, those that never come and go."""
         if self.stream is None or layer not in self.stream.moving.slots:
             return self.here(layer)
-        coming = {name for name, a in self.stream.stored[layer].items() if a.weight.ndim > 1}
+        in_slot = self.stream.moving.slots[layer][0]
+        coming = {name for name, a in in_slot.items() if a.weight.ndim > 1}
         return {name: a for name, a in self.layers[layer].items() if name not in coming}
 
     def in_use(self) -> Mapping[int, Modules]:
@@ -180,6 +188,13 @@ class Weights:
         """
         return self.disk if self.stream is None else None
 
+    def divide(self) -> None:
+        """Once they have been filled: MLPs of which the CPU computes columns. Their `parameters`
+        are void then.
+        """
+        if self.stream is not None:
+            self.stream.divide()
+
     def prepare(self) -> None:
         """After they have been filled, make them ready for the first sweep.
 
@@ -225,6 +240,7 @@ def allocate_weights(
     embedding: EmbeddingHome = "resident",
     *,
     resident_quantized: bool = True,
+    columns: int = 0,
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
@@ -242,6 +258,8 @@ def allocate_weights(
         embedding: where token embeddings lie; those that are the head as well, on the device.
         resident_quantized: False: formats are those of layers that lie elsewhere only, and layers
             all of which is on the device are of `dtype`.
+        columns: of the MLPs of streamed layers, those that the CPU computes in some steps; 0: none.
+            Neither are there experts then, nor layers on disk, nor anything in few bits.
     """
     outer, looked_up = _around_layers(spec, dtype, device, embedding, pin)
     shapes = {
@@ -260,7 +278,8 @@ def allocate_weights(
         used = dict(on_disk.in_first_slot())
     layouts = _stream_layouts(spec, hosted, shapes, apart)
     if layouts:
-        stream = WeightStream(hosted, layouts, device, pin, on_disk)
+        divided = _divided(spec, hosted, shapes, cut, columns) if columns else None
+        stream = WeightStream(hosted, layouts, device, pin, on_disk, divided)
         used |= stream.stored | {layer: slots[0] for layer, slots in stream.moving.slots.items()}
     mlps = None
     if hosted.mlp_on_cpu:
@@ -328,6 +347,19 @@ def _stream_layouts(
     if whole:
         layouts |= dict.fromkeys(whole, LayerLayout(shapes[_kind_of(spec, whole)]))
     return layouts
+
+
+def _divided(
+    spec: ModelSpec,
+    hosted: SweepLayers,
+    shapes: Mapping[ExpertSpec | None, LayerShapes],
+    cut: Mapping[int, tuple[LayerShapes, LayerShapes]],
+    columns: int,
+) -> dict[int, DividedLayer]:
+    """Of streamed layers, so many columns of the MLP apart; layers of a kind are alike."""
+    whole = DividedLayer(shapes[None], columns)
+    apart = DividedLayer(next(iter(cut.values()))[1], columns) if cut else whole
+    return {n: apart if n in cut else whole for n in hosted.streamed.layers}
 
 
 def _cut(

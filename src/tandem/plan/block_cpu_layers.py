@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.program import BufferRef, OpKind, Part, Queue, SignalRef
 from tandem.plan.template_builder import (
+    COLUMN_SUM,
     DEVICE_PARTIAL,
     FETCHED_PARTIAL,
     HOST_PARTIAL,
@@ -29,7 +30,8 @@ class BlockCpuLayers:
     def __init__(self, builder: TemplateBuilder, shape: BlockShape) -> None:
         self._b, self._shape = builder, shape
         self._whole = frozenset(shape.layers_on_cpu)
-        self._ends = self._whole | frozenset(shape.mlps_on_cpu)
+        self._divided = frozenset(shape.divided)
+        self._ends = self._whole | frozenset(shape.mlps_on_cpu) | self._divided
         self._computed: dict[int, SignalRef] = {}  # by batch: its residual is made, on the host
 
     def has(self, layer: int) -> bool:
@@ -95,17 +97,35 @@ class BlockCpuLayers:
             writes=(there,),
         )  # fmt: skip
 
-    def mlp(self, layer: int, batch: int) -> None:
-        """The end of a layer of which the CPU computes the MLP alone."""
+    def mlp(self, layer: int, batch: int, weights: tuple[BufferRef, ...] = ()) -> None:
+        """The end of a layer of which the CPU computes the MLP alone, or some of its columns.
+
+        Args:
+            weights: what `OUTPUT` reads of the layer, if it came.
+        """
         state, there = BufferRef(STATE, batch), BufferRef(HOST_STATE, batch)
         self._b.add(
-            OpKind.STAGE, Queue.ACCEL, Part.OUTPUT, lanes=(batch,), layer=layer, reads=(state,),
-            writes=(state,),
+            OpKind.STAGE, Queue.ACCEL, Part.OUTPUT, lanes=(batch,), layer=layer,
+            reads=(state, *weights), writes=(state,),
         )  # fmt: skip
         fetched = self._fetch(layer, batch)
+        part = Part.COLUMNS if layer in self._divided else Part.MLP
         self._computed[batch] = self._b.add(
-            OpKind.STAGE, Queue.CPU, Part.MLP, lanes=(batch,), layer=layer, waits=(fetched,),
+            OpKind.STAGE, Queue.CPU, part, lanes=(batch,), layer=layer, waits=(fetched,),
             reads=(there,), writes=(there,),
+        )  # fmt: skip
+
+    def columns(
+        self, layer: int, batch: int, waits: tuple[SignalRef, ...], weights: tuple[BufferRef, ...]
+    ) -> None:
+        """Of a divided MLP, the accelerator's columns.
+
+        Args:
+            waits: for its weights.
+        """
+        self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.COLUMNS, lanes=(batch,), layer=layer, waits=waits,
+            reads=(BufferRef(STATE, batch), *weights), writes=(BufferRef(COLUMN_SUM, batch),),
         )  # fmt: skip
 
     def bring_back(self, layer: int, batch: int) -> None:
@@ -119,9 +139,11 @@ class BlockCpuLayers:
             OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer,
             waits=(self._computed[batch],), reads=(BufferRef(HOST_STATE, batch),), writes=(staged,),
         )  # fmt: skip
+        state, own = BufferRef(STATE, batch), BufferRef(COLUMN_SUM, batch)
+        reads = (staged, state, own) if layer in self._divided else (staged,)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
-            reads=(staged,), writes=(BufferRef(STATE, batch),),
+            reads=reads, writes=(state,),
         )  # fmt: skip
 
     def _fetch(self, layer: int, batch: int) -> SignalRef:

@@ -6,7 +6,7 @@ place is free only when the next but one is already waited for. Where prefixes a
 anything else is done in a layer, keys' and values' maps come before queries', too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.disk_reads import DiskReads
@@ -25,13 +25,21 @@ from tandem.plan.template_builder import (
 class WeightTurns:
     """Streamed layers go round once a pass; the first ones were brought by the pass before, which
     also read those that come from disk next. Of some, only the MLP comes, for the stage after
-    attention.
+    attention. Where the CPU computes columns of MLPs, these do not come in passes, so that prompts
+    begin with those of the layers that are there.
 
     Args:
         sweep: which of them this pass brings.
+        divided: of these, all comes but the columns that the CPU computes.
     """
 
-    def __init__(self, builder: TemplateBuilder, shape: BlockShape, sweep: SweepLayers) -> None:
+    def __init__(
+        self,
+        builder: TemplateBuilder,
+        shape: BlockShape,
+        sweep: SweepLayers,
+        divided: Iterable[int] = (),
+    ) -> None:
         self._b, self._mlps = builder, frozenset(shape.weights.mlps)
         streamed = shape.weights
         self._brought = frozenset(sweep.loaded)
@@ -39,12 +47,16 @@ class WeightTurns:
         self._disk = DiskReads(builder, sweep.reads)
         self._in_parts = shape.weights_in_parts
         self._read_by = _parts_by_stage(shape)
+        self._divided = frozenset(divided)
+        self._completes = shape.columns_on_cpu and not self._divided
         in_turn = tuple(dict.fromkeys((*self._read_by[Part.PRE], *self._read_by[Part.POST])))
         self._loaded = {
             (layer, part): SignalRef(Queue.WEIGHTS, len(in_turn) * (i - streamed.slots) + n)
             for i, layer in enumerate(streamed.first)
             for n, part in enumerate(in_turn, 1)
         }
+        for layer in streamed.first if self._completes else ():
+            self._complete(layer)
 
     def there(self, layer: int, stage: Part) -> tuple[SignalRef, ...]:
         """What a stage of the layer waits for; whole layers have come before the first one."""
@@ -55,9 +67,12 @@ class WeightTurns:
 
     def slot(self, layer: int, stage: Part) -> tuple[BufferRef, ...]:
         """Where its weights lie, if they come."""
-        if layer not in self._brought or (stage is not Part.POST and layer in self._mlps):
+        after = stage is Part.POST
+        if layer not in self._brought or (not after and layer in self._mlps):
             return ()
-        return tuple(streamed_weights(layer, part) for part in self._read_by[stage])
+        parts = self._read_by[stage]
+        parts += (Part.CPU_COLUMNS,) if after and self._completes else ()
+        return tuple(streamed_weights(layer, part) for part in parts)
 
     def used(self, layer: int, stage: Part) -> None:
         """All batches are through a stage of the layer, `PRE` or `POST`: what it alone has used
@@ -72,17 +87,35 @@ class WeightTurns:
         if stage is Part.POST:  # all parts have been copied
             self._disk.used(following, loads[-1])
 
+    def _complete(self, layer: int) -> None:
+        """Bring columns that the pass before has left out to the layer that it has brought."""
+        whole = streamed_weights(layer, Part.CPU_COLUMNS)
+        self._loaded[layer, Part.NONE] = self._b.add(
+            OpKind.LOAD, Queue.WEIGHTS, Part.CPU_COLUMNS, layer=layer,
+            waits=(SignalRef(Queue.ACCEL, 0),), writes=(whole,),
+        )  # fmt: skip
+
     def _load(self, following: int, layer: int, part: Part) -> SignalRef:
         """A layer, or that part of it, to where another one has been."""
         read, source = self._disk.source(following)
+        places = (streamed_weights(following, part), streamed_weights(layer, part))
+        if self._divided:  # of the layer that was there, what else it had may be in another's way
+            places += (streamed_weights(layer, Part.CPU_COLUMNS),)
+        elif self._completes:
+            places += tuple(streamed_weights(n, Part.CPU_COLUMNS) for n in (following, layer))
         done = self._b.add(
-            OpKind.LOAD, Queue.WEIGHTS, Part.MLP if following in self._mlps else part,
+            OpKind.LOAD, Queue.WEIGHTS, self._brings(following, part),
             layer=following, waits=(self._b.reached(Queue.ACCEL), *read), reads=source,
-            writes=(streamed_weights(following, part), streamed_weights(layer, part)),
+            writes=places,
         )  # fmt: skip
         if following > layer:
             self._loaded[following, part] = done
         return done
+
+    def _brings(self, layer: int, part: Part) -> Part:
+        if layer in self._divided:
+            return Part.COLUMNS
+        return Part.MLP if layer in self._mlps else part
 
     def _first_stage(self, layer: int) -> Part:
         """That uses what has come of it."""
@@ -92,7 +125,8 @@ class WeightTurns:
 def _parts_by_stage(shape: BlockShape) -> Mapping[Part, tuple[Part, ...]]:
     """What a stage reads of a layer that comes, in the order in which it comes."""
     if not shape.weights_in_parts:
-        return dict.fromkeys((Part.RECOMPUTE, Part.PRE, Part.POST), (Part.NONE,))
+        stages = (Part.RECOMPUTE, Part.PRE, Part.OUTPUT, Part.POST)
+        return dict.fromkeys(stages, (Part.NONE,))
     before = (Part.KEYS_VALUES, Part.QUERIES) if shape.keys_first else (Part.PRE,)
     return {Part.RECOMPUTE: before[:1], Part.PRE: before, Part.POST: (Part.POST,)}
 

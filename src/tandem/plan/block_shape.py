@@ -40,6 +40,8 @@ class BlockShape:
             passes. Over prompts they come as the others do.
         layers_on_cpu: of those that come whole, those that the CPU computes in passes, but for
             attention over what lies on the accelerator; likewise.
+        columns_on_cpu: of every MLP that comes in passes, whole layers' included, the CPU computes
+            some columns, which do not come, while the accelerator computes the others.
     """
 
     num_layers: int
@@ -54,6 +56,7 @@ class BlockShape:
     weights_in_parts: bool = False
     mlps_on_cpu: tuple[int, ...] = ()
     layers_on_cpu: tuple[int, ...] = ()
+    columns_on_cpu: bool = False
 
     def __post_init__(self) -> None:
         if self.num_layers < 1 or self.batches < 1:
@@ -66,6 +69,8 @@ class BlockShape:
             raise ValueError("MLPs come as a whole")
         if self.recomputes and self.layers_on_cpu:
             raise ValueError("the accelerator makes no keys of layers that do not come")
+        if self.columns_on_cpu and self.weights_in_parts:
+            raise ValueError("of layers in parts no columns are the CPU's")
 
     @property
     def over_prompts(self) -> SweepLayers:
@@ -78,6 +83,11 @@ class BlockShape:
         return SweepLayers(self.weights, self.layers_on_cpu, self.mlps_on_cpu)
 
     @property
+    def divided(self) -> tuple[int, ...]:
+        """Layers whose MLPs are computed on both sides in passes, ascending."""
+        return self.in_passes.loaded if self.columns_on_cpu else ()
+
+    @property
     def attends(self) -> bool:
         """Whether the accelerator attends."""
         return self.resident or self.streamed
@@ -85,7 +95,8 @@ class BlockShape:
     @property
     def interleaves(self) -> bool:
         """Whether a layer's batches are ever in two layers."""
-        return self.layers_overlap and self.cpu and self.batches > 1
+        overlap = self.layers_overlap and self.cpu and self.batches > 1
+        return overlap and not self.columns_on_cpu
 
     @property
     def batches_part(self) -> bool:

@@ -71,7 +71,8 @@ class _PassBuilder:
         self._used: dict[int, SignalRef] = {}
         self._attended: dict[int, SignalRef] = {}
         self._cpu_layers = BlockCpuLayers(self._b, shape)
-        self._weights = WeightTurns(self._b, shape, shape.in_passes)
+        self._divided = frozenset(shape.divided)
+        self._weights = WeightTurns(self._b, shape, shape.in_passes, shape.divided)
 
     def build(self) -> ProgramTemplate:
         shape = self._shape
@@ -90,12 +91,19 @@ class _PassBuilder:
     def _through(self, layer: int) -> None:
         shape = self._shape
         turns = shape.cpu or self._cpu_layers.has(layer)
+        divided = layer in self._divided
         for batch in range(shape.batches):
             self._to_attention(layer, batch)
             if not turns:
                 self._onwards(layer, batch)
         for batch in range(shape.batches) if turns else ():
             self._onwards(layer, batch)
+        # the CPU begins with all batches before the accelerator waits for its own columns
+        for batch in range(shape.batches) if divided else ():
+            came = self._weights.there(layer, Part.POST)
+            self._cpu_layers.columns(layer, batch, came, self._weights.slot(layer, Part.POST))
+        for batch in range(shape.batches) if divided else ():
+            self._end(layer, batch)
         self._weights.used(layer, Part.POST)
 
     def _up_to_the_cpu(self) -> None:
@@ -238,7 +246,8 @@ class _PassBuilder:
 
     def _onwards(self, layer: int, batch: int) -> None:
         self._leave(layer, batch)
-        self._end(layer, batch)
+        if layer not in self._divided:
+            self._end(layer, batch)
 
     def _leave(self, layer: int, batch: int) -> None:
         if self._cpu_layers.has(layer):
@@ -276,6 +285,9 @@ class _PassBuilder:
         """The rest of a layer whose attention's maps are the accelerator's."""
         if layer in self._shape.mlps_on_cpu:
             self._cpu_layers.mlp(layer, batch)
+            return
+        if layer in self._divided:
+            self._cpu_layers.mlp(layer, batch, self._weights.slot(layer, Part.OUTPUT))
             return
         state = BufferRef(STATE, batch)
         self._b.add(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tandem.plan.block_shape import BlockShape
@@ -29,7 +29,7 @@ _MAX_LAYERS = 10_000
 _LEAST: dict[str, int] = {
     "batches": 1, "resident_rows": 0, "streamed_rows": 0, "cpu_rows": 0, "recomputed_tokens": 0,
     "block_size": 1, "device_blocks": 0, "host_blocks": 0, "slot_blocks": 0,
-    "max_model_len": 1, "prefill_tokens": 1,
+    "max_model_len": 1, "prefill_tokens": 1, "cpu_columns": 0,
 }  # fmt: skip
 _FORMS: dict[str, forms.Form] = {
     **dict.fromkeys(_LEAST, forms.whole_number),
@@ -98,6 +98,9 @@ class OfflinePlan:
         cpu_mlps: of the latter, ascending, those whose MLPs the CPU computes in passes; prompts,
             and the others in passes, too, have them streamed. cpu_layers: likewise of those with
             home `host`, whole layers.
+        cpu_columns: of each MLP that comes in passes, whole layers' included, so many of its
+            intermediate size are not brought, but computed by the CPU while the accelerator
+            computes the others; prompts have all of it streamed.
         quantized_layers: those whose linear maps are kept in few bits; quantization: how, as the
             engine's flag.
         batches: per block. resident_rows, streamed_rows, cpu_rows: sequences of a batch by what
@@ -146,6 +149,7 @@ class OfflinePlan:
     terms: "ShareTerms | None" = None
     cpu_mlps: tuple[int, ...] = ()
     cpu_layers: tuple[int, ...] = ()
+    cpu_columns: int = 0
     threads: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -158,6 +162,7 @@ class OfflinePlan:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
         _check_layers(self.weights)
         self._check_cpu()
+        self._check_columns()
         self._check_rows()
         self._check_bits()
 
@@ -181,6 +186,29 @@ class OfflinePlan:
                 "keys of layers that the CPU computes"
             )
         _ = self.layers  # streamed ones that do not go round
+
+    def _check_columns(self) -> None:
+        """What columns of MLPs on the CPU go together with."""
+        if not self.cpu_columns:
+            return
+        streamed = streamed_layers(self.weights)
+        others = {
+            "cpu_mlps": self.cpu_mlps,
+            "cpu_layers": self.cpu_layers,
+            "layers on disk": streamed.on_disk,
+            "weights_in_parts": self.weights_in_parts,
+            "layers_overlap": self.layers_overlap,
+            "few bits": self.quantized_layers != "none",
+            "single experts": any(run.experts for run in self.weights),
+        }
+        found = [name for name, there in others.items() if there]
+        if found:
+            raise ConfigError(f"cpu_columns and {found[0]} do not go together")
+        if not self.layers.usual.reloads:
+            raise ConfigError(
+                f"cpu_columns are those of MLPs that come in every pass, and with "
+                f"{len(streamed.layers)} streamed layers none does"
+            )
 
     def _check_home(self, name: str, layers: tuple[int, ...], home: Home) -> None:
         others = {*layers} - {*layers_at(self.weights, home)}
@@ -272,7 +300,7 @@ class OfflinePlan:
         """
         computed = tuple(sorted((*self.cpu_mlps, *self.cpu_layers)))
         rules = (CpuRule(self.batch_rows, computed),) if computed else ()
-        return SweepChoice.of_plan(self.weights, rules)
+        return replace(SweepChoice.of_plan(self.weights, rules), cpu_columns=self.cpu_columns)
 
     @property
     def shape(self) -> BlockShape:
@@ -290,6 +318,7 @@ class OfflinePlan:
             weights_in_parts=self.weights_in_parts,
             mlps_on_cpu=self.cpu_mlps,
             layers_on_cpu=self.cpu_layers,
+            columns_on_cpu=self.cpu_columns > 0,
         )
 
     def to_json(self) -> str:

@@ -51,7 +51,9 @@ class Part(StrEnum):
     before the experts; `EXPERTS` are the accelerator's, and `MLP` are the CPU's. A LOAD of `MLP`
     brings nothing else, one of `PRE` or `POST` what that stage reads; `KEYS_VALUES` and `QUERIES`
     are `PRE` in two parts. Of a block of batches, `CACHE` are keys and values that cross the link,
-    `PREFIX` the activations from which `RECOMPUTE` makes others.
+    `PREFIX` the activations from which `RECOMPUTE` makes others. `COLUMNS` are either side's share
+    of an MLP that both compute at once; a LOAD of it brings all of a layer but the CPU's, one of
+    `CPU_COLUMNS` these.
     """
 
     EMBED = "embed"
@@ -61,6 +63,8 @@ class Part(StrEnum):
     QUERIES = "queries"
     OUTPUT = "output"
     MLP = "mlp"
+    COLUMNS = "columns"
+    CPU_COLUMNS = "cpu_columns"
     ROUTE = "route"
     EXPERTS = "experts"
     HEAD = "head"

@@ -126,6 +126,8 @@ class SweepChoice:
         usual: of steps beyond all rules.
         rules: ascending; the first that a step fits counts.
         experts: by layer, those that the accelerator has where others are in host memory.
+        cpu_columns: of each MLP that comes in steps without prompts, so many columns do not, and
+            are the CPU's.
     """
 
     usual: SweepLayers = field(default_factory=SweepLayers)
@@ -133,6 +135,7 @@ class SweepChoice:
     experts: Mapping[int, tuple[int, ...]] = field(
         default_factory=dict[int, tuple[int, ...]], hash=False
     )
+    cpu_columns: int = 0
 
     def __post_init__(self) -> None:
         brought, read = self.usual.streamed.on_disk, self.usual.read_on_cpu
@@ -223,8 +226,8 @@ class SweepChoice:
 
     @property
     def uses_cpu(self) -> bool:
-        """Whether the CPU ever computes a layer or an MLP."""
-        return bool(self.ever_on_cpu or self.mlps_ever_on_cpu)
+        """Whether the CPU ever computes a layer, an MLP, or a part of one."""
+        return bool(self.ever_on_cpu or self.mlps_ever_on_cpu or self.cpu_columns)
 
     @property
     def cpu_tokens(self) -> int | None:

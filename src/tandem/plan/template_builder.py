@@ -24,10 +24,13 @@ DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, HOST_QKV = (
 )  # fmt: skip
 # what the accelerator's experts of a layer add to the residual, while others are the CPU's
 EXPERT_SUM = "expert_sum"
+# likewise of an MLP divided by columns
+COLUMN_SUM = "column_sum"
 WEIGHTS = "weights"
 # of a layer that comes in parts
 PARTS_OF_WEIGHTS = {
-    part: f"weights.{part}" for part in (Part.KEYS_VALUES, Part.QUERIES, Part.PRE, Part.POST)
+    part: f"weights.{part}"
+    for part in (Part.KEYS_VALUES, Part.QUERIES, Part.PRE, Part.POST, Part.CPU_COLUMNS)
 }
 HOST_WEIGHTS = "host_weights"
 # of layers on the CPU: the residual there and on its way back, q, k and v on their way to the

@@ -19,6 +19,7 @@ from tandem.plan.block_shape import (
 )
 from tandem.plan.program import BufferRef, OpKind, Part, ProgramOp, ProgramTemplate, Queue
 from tandem.plan.template_builder import (
+    COLUMN_SUM,
     DEVICE_PARTIAL,
     EXPERT_SUM,
     FETCHED_PARTIAL,
@@ -49,8 +50,8 @@ _ALWAYS_DEFINED = {
 }  # fmt: skip
 _PER_LAYER = {
     QKV, HOST_QKV, STAGED_QKV, DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, FETCHED_PARTIAL,
-    EXPERT_SUM, WEIGHTS, *PARTS_OF_WEIGHTS.values(), HOST_WEIGHTS, CACHE_SLOT, PREFIX_SLOT,
-    RECOMPUTED,
+    EXPERT_SUM, COLUMN_SUM, WEIGHTS, *PARTS_OF_WEIGHTS.values(), HOST_WEIGHTS, CACHE_SLOT,
+    PREFIX_SLOT, RECOMPUTED,
 }  # fmt: skip
 # what a cohort brings from an earlier sweep
 _CARRIED = {STATE, DEVICE_PARTIAL, HOST_PARTIAL}

@@ -1,4 +1,4 @@
-"""The maths of a block's layers, and MLPs, on the CPU, and the copies around it (ADR 0039).
+"""The maths of a block's layers, and MLPs, on the CPU, and the copies around it (ADR 0039, 0065).
 
 What differs from a sweep's: queries, keys and values on the accelerator are a buffer of their own,
 and its attention is a result for each way that keys take, with the tokens that it is of.
@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tandem.models.host_layers import HostLayers
+from tandem.models.model import Model
 from tandem.plan.program import OpKind, Part, Queue
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
@@ -19,6 +19,7 @@ from tandem.plan.template_builder import (
     QKV,
 )
 from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.column_ops import ColumnOps
 from tandem.runtime.cpu_layer_ops import CpuLayerOps, attending, on_host
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates, merge_parts, qkv_of
@@ -30,16 +31,15 @@ _AS_IN_SWEEPS = (
     (OpKind.STAGE, Part.PRE, Queue.CPU),
     (OpKind.STAGE, Part.POST, Queue.CPU),
     (OpKind.STAGE, Part.MLP, Queue.CPU),
-    (OpKind.STAGE, Part.RESIDUAL, Queue.ACCEL),
 )
+_ADOPT = (OpKind.STAGE, Part.RESIDUAL, Queue.ACCEL)
 
 
 class BlockCpuOps:
     """Executes the operations of `plan.block_cpu_layers`.
 
     Args:
-        layers: the maths; None if the CPU computes nothing but attention.
-        dtype: of the accelerator's activations.
+        model: with the CPU's maths, if that computes anything but attention.
         upload: brings a host tensor to the accelerator on the current queue.
 
     Attributes:
@@ -48,19 +48,28 @@ class BlockCpuOps:
 
     def __init__(
         self,
-        layers: HostLayers | None,
+        model: Model,
         buffers: BufferSpace,
-        dtype: torch.dtype,
         upload: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
-        self._buffers, self._sweeps = buffers, CpuLayerOps(layers, buffers, dtype, upload)
+        self._buffers = buffers
+        self._sweeps = CpuLayerOps(model.host, buffers, model.dtype, upload)
+        self._columns = ColumnOps(model, buffers)
         self._on_host = LaneStates(buffers, HOST_STATE, Place.HOST)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
             **{each: self._sweeps.table[each] for each in _AS_IN_SWEEPS},
+            **self._columns.table,
+            _ADOPT: self._adopt,
             (OpKind.COPY, Part.QKV, Queue.H2D): self._bring_qkv,
             (OpKind.COPY, Part.PARTIAL, Queue.D2H): self._fetch_partials,
             (OpKind.MERGE, Part.NONE, Queue.CPU): self._merge,
         }
+
+    def _adopt(self, running: Running) -> None:
+        if self._columns.adds(running):
+            self._columns.add(running)
+        else:
+            self._sweeps.table[_ADOPT](running)
 
     def fetch_residual(self, running: Running) -> None:
         """To where a pass's layer, or its MLP, is computed."""

@@ -65,7 +65,7 @@ class BlockOps:
         self._sampling = sampling
         self._states = LaneStates(buffers, STATE, Place.DEVICE)
         self.copies = PassingCopies(kv, passing, buffers, kernels)
-        self._cpu_layers = BlockCpuOps(model.host, buffers, model.dtype, upload)
+        self._cpu_layers = BlockCpuOps(model, buffers, upload)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
             (OpKind.STAGE, Part.PRE, Queue.ACCEL): self._pre,
             (OpKind.STAGE, Part.POST, Queue.ACCEL): self._post,

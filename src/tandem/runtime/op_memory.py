@@ -7,9 +7,11 @@ from tandem.memory.workspace import StepMemory
 from tandem.plan.binding import SamplingRows
 from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.program import OpKind, Part, Queue
-from tandem.plan.template_builder import STATE
+from tandem.plan.template_builder import PARTS_OF_WEIGHTS, STATE
 from tandem.runtime.buffers import BufferSpace, size_bytes
 from tandem.runtime.running import Running
+
+_CPU_COLUMNS = PARTS_OF_WEIGHTS[Part.CPU_COLUMNS]
 
 
 class OpMemory:
@@ -38,7 +40,11 @@ class OpMemory:
         if op.part is Part.RECOMPUTE:
             return memory.pre_token_bytes * _recomputed_tokens(running)
         if op.part is Part.POST:
-            return self._stage_bytes(running, memory.post_token_bytes)
+            divided = any(ref.name == _CPU_COLUMNS for ref in op.reads)
+            size = memory.columns_token_bytes if divided else memory.post_token_bytes
+            return self._stage_bytes(running, size)
+        if op.part is Part.COLUMNS:
+            return self._stage_bytes(running, memory.columns_token_bytes)
         if op.part is Part.OUTPUT:
             return self._stage_bytes(running, memory.output_token_bytes)
         if op.part is Part.ROUTE:

@@ -114,6 +114,8 @@ class OpRunner:
             (OpKind.LOAD, Part.POST): self._load,
             (OpKind.LOAD, Part.KEYS_VALUES): self._load,
             (OpKind.LOAD, Part.QUERIES): self._load,
+            (OpKind.LOAD, Part.COLUMNS): self._load,
+            (OpKind.LOAD, Part.CPU_COLUMNS): self._load,
             (OpKind.READ, Part.NONE): self._read,
             (OpKind.SWEEP, Part.NONE): self._sweep,
         }

@@ -76,6 +76,58 @@ def test_terms_of_before_have_no_mlps_on_the_cpu() -> None:
     assert OfflinePlan.from_object(given).terms == TERMS
 
 
+COLUMNS = replace(
+    PLAN,
+    weights=(WeightPlacement(0, 0, "host-mlp"), WeightPlacement(1, 3, "streamed")),
+    quantized_layers="none",
+    quantization="none",
+    cpu_columns=256,
+)
+
+
+def test_columns_on_the_cpu_survive_json_and_are_streamed_for_prompts() -> None:
+    assert OfflinePlan.from_json(COLUMNS.to_json()) == COLUMNS
+    assert COLUMNS.shape.divided == (0, 1, 2, 3)
+    assert COLUMNS.shape.over_prompts.loaded == (0, 1, 2, 3)
+    assert COLUMNS.layers.cpu_columns == 256
+    assert COLUMNS.layers.uses_cpu
+    assert not replace(COLUMNS, cpu_columns=0).layers.uses_cpu
+    assert not replace(COLUMNS, cpu_columns=0).shape.divided
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cpu_columns": -1}, "cpu_columns must be at least 0"),
+        ({"cpu_columns": "256"}, "cpu_columns"),
+        ({"weights": (WeightPlacement(0, 3),)}, "with 0 streamed layers none does"),
+        (
+            {"weights": (WeightPlacement(0, 1), WeightPlacement(2, 3, "streamed"))},
+            "with 2 streamed layers none does",
+        ),
+        ({"weights": MLPS.weights, "cpu_mlps": (3,)}, "cpu_columns and cpu_mlps"),
+        (
+            {"weights": (WeightPlacement(0, 3, "host"),), "cpu_layers": (3,),
+             "recomputed_tokens": 0},
+            "cpu_columns and cpu_layers",
+        ),
+        ({"weights": (WeightPlacement(0, 3, "disk_streamed"),)}, "cpu_columns and layers on disk"),
+        (
+            {"weights": (WeightPlacement(0, 3, "streamed"),), "weights_in_parts": True},
+            "cpu_columns and weights_in_parts",
+        ),
+        ({"layers_overlap": True}, "cpu_columns and layers_overlap"),
+        ({"quantized_layers": "all", "quantization": "int4:64"}, "cpu_columns and few bits"),
+    ],
+)  # fmt: skip
+def test_columns_on_the_cpu_that_cannot_be_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        replace(COLUMNS, **changes)
+    assert "\n" not in error.value.message
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -90,7 +90,8 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
     page = KVPageSpec.of_model(
         cell.model, dtype=parse_dtype(plan.kv_dtype), block_size=plan.block_size
     )
-    host = HostTruth(cell.model, page, cell.hardware.host, cell.truth)
+    columns = plan.cpu_columns
+    host = HostTruth(cell.model, page, cell.hardware.host, cell.truth, columns)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         path.write_text(planned.to_json(), "utf-8")

@@ -188,7 +188,15 @@ def paced_executor(
     aliasing = _aliasing(page, blocks, options)
     use = options.expert_use
     truth = PacedTruth(
-        spec, page, hardware, options.perturbation, sweeps.experts, use, sizes.embedding
+        spec,
+        page,
+        hardware,
+        options.perturbation,
+        sweeps.experts,
+        use,
+        sizes.embedding,
+        sweeps.cpu_columns,
+        sweeps.usual.streamed.mlps,
     )
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     if pool is None:
@@ -197,14 +205,16 @@ def paced_executor(
     whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.mlps_ever_on_cpu)
     layers = None
     if sweeps.uses_cpu:
+        divided = len(sweeps.usual.streamed.layers) if sweeps.cpu_columns else 0
         layers = PacedHostLayers(
             spec,
             page.float_type,
-            whole + mlps,
+            whole + mlps + divided,
             aliasing.cache_bytes,
             host.pool,
             options.seed,
             mlps_only=not whole,
+            columns=sweeps.cpu_columns,
             choices=_choices(spec, sweeps, options),
         )
     return PacedExecutor(

@@ -47,6 +47,7 @@ def plan_block_memory(
     Raises:
         ConfigError: one does not hold its part; names every number.
     """
+    _check_columns(plan, spec, precision)
     page = KVPageSpec.of_model(
         spec, dtype=precision.kv, block_size=plan.block_size, host_dtype=precision.host_kv
     )
@@ -77,6 +78,7 @@ def plan_block_memory(
             attends_on_cpu=cpu_rows > 0,
             prompts_on_host=plan.prompts_on_host,
             real=capacities.real,
+            divides=plan.cpu_columns > 0,
         ),
     )
     host = {
@@ -86,7 +88,7 @@ def plan_block_memory(
         "activations": room.prefix_entries * spec.num_layers * hidden_bytes,
         "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
     }
-    if plan.cpu_mlps or plan.cpu_layers:
+    if plan.cpu_mlps or plan.cpu_layers or plan.cpu_columns:
         on_cpu = CpuStepBytes.of(StepMemory(spec, DType.FLOAT32), whole=bool(plan.cpu_layers))
         host["staging"] += plan.block_rows * on_cpu.held
         host["cpu layer scratch"] = plan.batch_rows * on_cpu.scratch
@@ -106,6 +108,20 @@ def plan_block_memory(
     return BlockMemory(
         page, room, _ledger(weights.disk, on_device, in_host), capacities.device_bytes - fixed, most
     )
+
+
+def _check_columns(plan: OfflinePlan, spec: ModelSpec, precision: Precision) -> None:
+    """The plan knows neither the model nor how its checkpoint is quantized."""
+    if not plan.cpu_columns:
+        return
+    if spec.experts is not None:
+        raise not_executable("cpu_columns divide MLPs, and this model has experts in their place")
+    if precision.quantized:
+        raise not_executable("cpu_columns divide MLPs in 16 or 32 bits, and these are in few bits")
+    if plan.cpu_columns >= spec.intermediate_size:
+        raise not_executable(
+            f"cpu_columns are {plan.cpu_columns}, of MLPs with {spec.intermediate_size}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,8 @@ def block_plan_note(path: str, planned: PlanFile, plan: OfflinePlan) -> str:
 def _computed(plan: OfflinePlan) -> str:
     counts = ((plan.cpu_layers, "layers"), (plan.cpu_mlps, "MLPs"))
     found = " and ".join(f"{len(layers)} {what}" for layers, what in counts if layers)
+    if plan.cpu_columns:
+        found = f"{plan.cpu_columns} columns of every MLP that is streamed"
     return f"; in passes the CPU computes {found}" if found else ""
 
 

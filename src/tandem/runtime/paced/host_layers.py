@@ -1,6 +1,7 @@
 """Layers and MLPs on the CPU in the paced emulator: real maths on weights of random bytes."""
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ class PacedHostLayers:
         count: layers that may ever be computed at once; no more sets of weights are made.
         pool: of the compiled kernels; None: torch computes.
         mlps_only: whole layers are never computed, and have no weights.
+        columns: of MLPs, those that are computed, if they are not computed whole: what these take
+            is what an MLP of that size takes.
         choices: of experts where only MLPs are computed; None: routers choose.
     """
 
@@ -50,9 +53,12 @@ class PacedHostLayers:
         seed: int,
         *,
         mlps_only: bool = False,
+        columns: int = 0,
         choices: PacedChoices | None = None,
     ) -> None:
         self._choices = choices
+        if columns:
+            spec = replace(spec, intermediate_size=columns)
         self._spec, self._dtype, self._pool, self._seed = spec, dtype, pool, seed
         self._mlps_only = mlps_only
         weights = (mlp_weights if mlps_only else layer_weights)(spec, spec.num_layers - 1)
@@ -87,7 +93,7 @@ class PacedHostLayers:
     def run(self, op: ProgramOp, tokens: int, tiers: int) -> None:
         """A stage or a merge on `tokens` tokens, whose keys lie in `tiers` tiers."""
         layer = self._visits % self._sets
-        if op.part is Part.MLP:
+        if op.part in (Part.MLP, Part.COLUMNS):
             self._mlp(op.layer, layer, tokens)
             self._visits += 1
         elif op.part is Part.PRE:

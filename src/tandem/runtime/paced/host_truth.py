@@ -30,14 +30,21 @@ class HostTruth:
     Args:
         host: as it truly is; its memory is read, and its cores compute, at these rates.
         change: jitter.
+        cpu_columns: of MLPs that are computed on both sides, the CPU's.
     """
 
     def __init__(
-        self, model: ModelSpec, page: KVPageSpec, host: HostFacts, change: Perturbation
+        self,
+        model: ModelSpec,
+        page: KVPageSpec,
+        host: HostFacts,
+        change: Perturbation,
+        cpu_columns: int = 0,
     ) -> None:
         self._rates = DeviceRates(host.memory_bandwidth_bytes_per_s, host.flops_per_s, 0.0)
         self._model, self._dtype = model, page.float_type
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
+        self._cpu_share = cpu_columns / model.intermediate_size
         self._stage_rates = replace(self._rates, kernel_overhead_s=HOST_OPERATION_S)
         self._jitter, self._draw = change.jitter, random.Random(change.seed)
 
@@ -61,8 +68,11 @@ class HostTruth:
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         operations = self._operations[op.layer]
         pre, _, post = default_stages(operations)
-        stages = {Part.PRE: pre, Part.POST: post, Part.MLP: split_post(operations).mlp}
-        return stage_cost(stages[op.part].of(operations), tokens, self._dtype, self._stage_rates)
+        mlp = split_post(operations).mlp
+        stages = {Part.PRE: pre, Part.POST: post, Part.MLP: mlp, Part.COLUMNS: mlp}
+        stage = stages[op.part].of(operations)
+        whole = stage_cost(stage, tokens, self._dtype, self._stage_rates)
+        return whole.part(self._cpu_share) if op.part is Part.COLUMNS else whole
 
     def _append(self, lane: PacedLane) -> CostBreakdown:
         tokens = lane.work.num_appended(Tier.HOST)

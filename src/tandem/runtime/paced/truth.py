@@ -3,7 +3,7 @@
 The planner never reads this; see `perturbed_rates`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.lane_work import LaneWork
@@ -12,6 +12,7 @@ from tandem.cost.rates import LinkRates
 from tandem.cost.split_mixture import MixtureBytes, MixturePart, choice_bytes
 from tandem.cost.stage import (
     CostBreakdown,
+    addition_cost,
     append_cost,
     attention_cost,
     copy_cost,
@@ -51,6 +52,8 @@ class PacedTruth:
         experts: by layer, those on the accelerator where others are in host memory.
         use: of experts; None: uniform.
         embedding: where token embeddings lie.
+        cpu_columns: of MLPs that are computed on both sides, the CPU's.
+        mlps_apart: layers of which nothing but the MLP comes.
     """
 
     def __init__(
@@ -62,6 +65,8 @@ class PacedTruth:
         experts: Mapping[int, tuple[int, ...]] | None = None,
         use: ExpertUse | None = None,
         embedding: EmbeddingHome = "resident",
+        cpu_columns: int = 0,
+        mlps_apart: Collection[int] = (),
     ) -> None:
         self._model, self._page, self._dtype = model, page, page.float_type
         self._change = perturbation or Perturbation()
@@ -78,6 +83,8 @@ class PacedTruth:
         if experts:
             mixture = MixtureBytes.of(model, precision)
             self._left_bytes = {layer: mixture.left(len(ids)) for layer, ids in experts.items()}
+        self._mlps_apart = frozenset(mlps_apart)
+        self._cpu_share = cpu_columns / model.intermediate_size
         self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
         self._looked_up_over = self._links[Queue.H2D] if embedding == "host" else None
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
@@ -135,6 +142,12 @@ class PacedTruth:
         """What a load or a read brings: a layer's weights, those that a stage reads, or its MLP's
         but for what stays.
         """
+        left_out = round(self._cpu_share * self._mlp_bytes)
+        if op.part is Part.CPU_COLUMNS:
+            return left_out
+        if op.part is Part.COLUMNS:
+            mlp_alone = op.layer in self._mlps_apart
+            return (self._mlp_bytes if mlp_alone else self._layer_bytes) - left_out
         if op.part is Part.MLP:
             return self._left_bytes.get(op.layer, self._mlp_bytes)
         return self._part_bytes.get(op.part, self._layer_bytes)
@@ -188,6 +201,11 @@ class PacedTruth:
         operations = self._operations[op.layer]
         pre, _, post = default_stages(operations)
         stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: split_post(operations).output}
+        if op.part is Part.COLUMNS:
+            mlp = split_post(operations).mlp.of(operations)
+            whole = stage_cost(mlp, tokens, self._dtype, self._rates)
+            added = addition_cost(self._model, tokens, self._dtype, self._rates)
+            return whole.part(1 - self._cpu_share).plus(added)
         if op.part is Part.ROUTE:
             stages[Part.ROUTE] = split_experts(operations).output
         return stage_cost(stages[op.part].of(operations), tokens, self._dtype, self._rates)
