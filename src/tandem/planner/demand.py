@@ -9,6 +9,7 @@ from tandem.cost.split_mixture import MixtureBytes, choice_bytes
 from tandem.cost.stage import (
     AttentionWork,
     CostBreakdown,
+    addition_cost,
     append_cost,
     copy_cost,
     cost_of,
@@ -165,6 +166,30 @@ class Demands:
             return self._on_host_alone(op, lanes, cost)
         return self.copy(op.queue, self._copied_bytes(op, lanes, experts))
 
+    def of_columns(self, op: ProgramOp, tokens: int, share: float, *, whole: bool) -> Demand:
+        """Either side's part of an MLP divided by columns, the accelerator's with the addition; or
+        a load of all of a layer but what the CPU has, or of that.
+
+        Args:
+            share: of the columns, the CPU's. whole: the rest of the layer comes, too.
+        """
+        if op.kind is OpKind.LOAD:
+            left_out, size = share * self._mlp_load_bytes, self._mlp_load_bytes
+            if op.part is Part.CPU_COLUMNS:
+                return self.copy(op.queue, left_out)
+            return self.copy(op.queue, (self._load_bytes if whole else size) - left_out)
+        if op.queue is Queue.CPU:
+            return self._cpu_stage(Part.MLP, tokens, share)
+        added_s = addition_cost(self._model, tokens, self._dtype, self._device).total_s
+        if self.card is not None:
+            return Demand((1 - share) * self.card.stage_s(self._stages[Part.MLP], tokens) + added_s)
+        cost = self._summed[Part.MLP, False].cost(tokens, self._device)
+        return Demand(cost.part(1 - share).total_s + added_s)
+
+    def _cpu_stage(self, part: Part, tokens: int, share: float) -> Demand:
+        alone_s, size = self._cpu_stages.stage(part, tokens, share)
+        return Demand(alone_s, max(size / alone_s, self._shared.product_bytes_per_s))
+
     def _share(self, experts: int) -> float:
         """Of a mixture's work, if all experts are used alike."""
         assert self._mixture is not None, "the model has no experts"
@@ -307,8 +332,7 @@ class Demands:
             part, share = op.part, 1.0
             if experts and part is Part.MLP:
                 part, share = Part.EXPERTS, 1 - self._share(experts)
-            alone_s, size = self._cpu_stages.stage(part, tokens, share)
-            return Demand(alone_s, max(size / alone_s, self._shared.product_bytes_per_s))
+            return self._cpu_stage(part, tokens, share)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
             size = 2 * self._kv_token_bytes * appended

@@ -16,9 +16,10 @@ from tandem.plan.fill_template import fill_template
 from tandem.plan.prefill_template import PROMPTS, prefill_template
 from tandem.plan.program import OpKind, Part, ProgramTemplate, Queue
 from tandem.plan.sweep_layers import SweepLayers
+from tandem.plan.template_builder import streamed_weights
 from tandem.plan.validator import Placed, ProgramError, validate_sequence
-from tandem.plan.weights import StreamedLayers
-from tandem.planner.offline.work import ENDS, READ, decode_work, prefill_work
+from tandem.plan.weights import STREAM_SLOTS, StreamedLayers
+from tandem.planner.offline.work import ENDS, LOAD_CPU_COLUMNS, READ, decode_work, prefill_work
 from tandem.spec.errors import ConfigError
 
 
@@ -40,6 +41,7 @@ def shapes(draw: st.DrawFn) -> BlockShape:
     computed, on_cpu = draw(
         st.tuples(subsets(apart), subsets(whole)).filter(lambda found: goes_round(weights, *found))
     )
+    in_parts = not apart and draw(st.booleans())
     return BlockShape(
         layers,
         draw(st.integers(1, 5)),
@@ -50,9 +52,12 @@ def shapes(draw: st.DrawFn) -> BlockShape:
         recomputes=comes and not on_cpu and draw(st.booleans()),
         prompts_on_host=draw(st.booleans()),
         layers_overlap=draw(st.booleans()),
-        weights_in_parts=not apart and draw(st.booleans()),
+        weights_in_parts=in_parts,
         mlps_on_cpu=computed,
         layers_on_cpu=on_cpu,
+        columns_on_cpu=len(streamed) > STREAM_SLOTS
+        and not (in_parts or read or computed or on_cpu)
+        and draw(st.booleans()),
     )
 
 
@@ -106,13 +111,14 @@ def parts_of(shape: BlockShape) -> tuple[Part, ...]:
 
 @given(shapes())
 def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> None:
-    mlps, whole = len(shape.mlps_on_cpu), len(shape.layers_on_cpu)
+    mlps, whole, divided = map(len, (shape.mlps_on_cpu, shape.layers_on_cpu, shape.divided))
     for template, sweep, kinds in (
         (
             block_template(shape),
             shape.in_passes,
             (
-                (decode_work(shape), shape.num_layers - mlps - whole),
+                (decode_work(shape), shape.num_layers - mlps - whole - divided),
+                (decode_work(shape, "columns"), divided),
                 (decode_work(shape, "mlp"), mlps),
                 (decode_work(shape, "layer"), whole),
             ),
@@ -125,7 +131,11 @@ def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> N
         for layer in sweep.loaded if sweep.reloads else ():
             for part in parts_of(shape):
                 apart = Part.MLP if layer in shape.weights.mlps else part
+                if divided and template.name != PROMPTS:
+                    apart = Part.COLUMNS
                 expected[OpKind.LOAD, Queue.WEIGHTS, apart] += 1
+        if divided and template.name == PROMPTS:
+            expected[LOAD_CPU_COLUMNS] = shape.weights.slots
         expected[READ] = len(shape.weights.on_disk) if sweep.reloads else 0
         found = Counter((op.kind, op.queue, op.part) for op in template.ops)
         if template.name == PROMPTS:
@@ -168,11 +178,14 @@ ON_CPU = replace(
     ALL, weights=StreamedLayers((0, 1, 2, 3), mlps=(0, 1, 2, 3)), mlps_on_cpu=(2,), cpu=False
 )
 CPU_LAYERS = replace(ALL, recomputes=False, layers_on_cpu=(2,))
+DIVIDED = replace(ALL, recomputes=False, columns_on_cpu=True)
+DIVIDED_MLPS = replace(DIVIDED, weights=ON_CPU.weights)
 CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
 ONE = BlockShape(1, 1, streamed=True)
 COPY, H2D, D2H, ACCEL, CPU = OpKind.COPY, Queue.H2D, Queue.D2H, Queue.ACCEL, Queue.CPU
 PRE, POST = is_op(OpKind.STAGE, Part.PRE), is_op(OpKind.STAGE, Part.POST)
 RECOMPUTE = is_op(OpKind.STAGE, Part.RECOMPUTE)
+OWN_COLUMNS = is_op(OpKind.STAGE, Part.COLUMNS, ACCEL)
 Build = Callable[[BlockShape], ProgramTemplate]
 
 
@@ -258,6 +271,19 @@ Build = Callable[[BlockShape], ProgramTemplate]
             ACCEL,
             id="layers-attended",
         ),
+        *(
+            pytest.param(block_template, shape, select, on, id=f"columns-{name}")
+            for shape, select, on, name in (
+                (DIVIDED, PRE, Queue.WEIGHTS, "layers-there"),
+                (DIVIDED_MLPS, OWN_COLUMNS, Queue.WEIGHTS, "there"),
+                (DIVIDED, is_op(COPY, Part.RESIDUAL, D2H), ACCEL, "cut"),
+                (DIVIDED, is_op(OpKind.STAGE, Part.COLUMNS, CPU), D2H, "residual-there"),
+                (DIVIDED, is_op(COPY, Part.RESIDUAL, H2D), CPU, "computed"),
+                (DIVIDED, is_op(OpKind.STAGE, Part.RESIDUAL), H2D, "back"),
+                (DIVIDED, is_op(OpKind.LOAD, Part.COLUMNS), ACCEL, "used"),
+            )
+        ),
+        pytest.param(prefill_template, DIVIDED, PRE, Queue.WEIGHTS, id="prompts-columns"),
         pytest.param(prefill_template, ON_CPU, POST, Queue.WEIGHTS, id="prompts-mlps"),
         pytest.param(prefill_template, ALL, PRE, Queue.WEIGHTS, id="prompts-weights"),
         pytest.param(prefill_template, CACHE, PRE, D2H, id="prompts-drained"),
@@ -374,6 +400,29 @@ def test_prefixes_are_recomputed_when_keys_and_values_maps_have_come() -> None:
     assert places.index(Part.PRE) < places.index(Part.RECOMPUTE)
 
 
+@pytest.mark.parametrize("shape", [DIVIDED, DIVIDED_MLPS])
+def test_prompts_behind_passes_bring_the_columns_that_these_left_out(shape: BlockShape) -> None:
+    prompts, passed = prefill_template(shape), block_template(shape)
+    check(prompts, passed, prompts)
+    undivided = prefill_template(replace(shape, columns_on_cpu=False))
+    unaware = [
+        op._replace(reads=(*op.reads, streamed_weights(op.layer, Part.CPU_COLUMNS)))
+        if op.part is Part.POST
+        else op
+        for op in undivided.ops
+    ]
+    with pytest.raises(ProgramError, match=r"weights\.cpu_columns"):
+        check(prompts, passed, replace(undivided, ops=tuple(unaware)))
+
+
+def test_the_cpu_begins_with_all_batches_before_the_accelerator_waits_for_weights() -> None:
+    ops = block_template(replace(DIVIDED_MLPS, cpu=False)).ops
+    here = [op.part for op in ops if op.queue is ACCEL and op.layer == 2]
+    assert here.count(Part.COLUMNS) == here.count(Part.OUTPUT) == 3
+    last = max(i for i, part in enumerate(here) if part is Part.OUTPUT)
+    assert last < here.index(Part.COLUMNS)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -391,6 +440,16 @@ def test_prefixes_are_recomputed_when_keys_and_values_maps_have_come() -> None:
                 "layers_on_cpu": (2,),
             },
             "makes no keys",
+        ),
+        (
+            {
+                "num_layers": 4,
+                "batches": 1,
+                "weights": WEIGHTS,
+                "columns_on_cpu": True,
+                "weights_in_parts": True,
+            },
+            "in parts",
         ),
     ],
 )

@@ -79,6 +79,7 @@ LEVERS = (
     _without("attention on the CPU", attends=False),
     _without("layers and MLPs on the CPU", computes=False, computes_layers=False),
     _without("whole layers on the CPU", computes_layers=False),
+    _without("columns of MLPs on the CPU", divides=False),
     replace(
         _without(
             "MLPs apart from their layers, and layers on the CPU",

@@ -202,6 +202,7 @@ def offline_plan(
         terms=share_terms(search.times, candidate) if adapts else None,
         cpu_mlps=candidate.cpu_mlps(question.model.num_layers),
         cpu_layers=candidate.cpu_layers(question.model.num_layers),
+        cpu_columns=candidate.columns,
         notes=notes,
     )
 

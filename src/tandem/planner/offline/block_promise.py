@@ -54,7 +54,7 @@ class BlockPromises:
             share * link_s if policy.streams else INFINITY,
             share * cpu_s if policy.attends else INFINITY,
         )
-        both = (kv, self._shared_layers(block, start.streamed, lends=lends))
+        both = (kv, self._shared_layers(start, policy))
         levelled_s = least_levelled_s(both)
         return self._of(block, start.streamed, policy, levelled_s=levelled_s, reads_s=reads_s)
 
@@ -78,7 +78,7 @@ class BlockPromises:
             self._accelerator[key] = self._prompts_s(block), self._stages_s(block, lends=lends)
         prompts_s, stages_s = self._accelerator[key]
         prefill_s = max(reads_s, prompts_s, self._loads_s(block, streamed))
-        weights_s = self._weights_s(block, streamed, lends=lends)
+        weights_s = self._weights_s(block, streamed, policy)
         pass_s = max(reads_s, levelled_s, stages_s, weights_s)
         return block_rates(self._lengths, block, prefill_s, pass_s).tokens_per_s
 
@@ -136,22 +136,32 @@ class BlockPromises:
         """Of the link, for all layers that are streamed."""
         return streamed * self._bound.load_s(block) if streamed > STREAM_SLOTS else 0.0
 
-    def _weights_s(self, block: BlockCandidate, streamed: int, *, lends: bool) -> float:
-        """Of the link, in a pass; of what may be lent, the CPU computes so much that both take
-        equally long, or all but what stays in the slots.
+    def _weights_s(self, block: BlockCandidate, streamed: int, policy: OfflinePolicy) -> float:
+        """Of the link, in a pass; of what may be lent, or divided, the CPU computes so much that
+        both take equally long, or all but what stays in the slots.
         """
-        if not lends or streamed <= STREAM_SLOTS:
+        if not self._candidates.may_lend(block, policy) or streamed <= STREAM_SLOTS:
             return self._loads_s(block, streamed)
         computed_s, brought_s = self._bound.lent_s(block)
         together_s = streamed * computed_s * brought_s / (computed_s + brought_s)
+        if self._candidates.may_divide(block, policy):
+            columns_s, crossing_s = self._bound.divided_s(block)
+            each_s = brought_s * columns_s / (columns_s + crossing_s)
+            together_s = min(together_s, streamed * each_s)
         return min(together_s, (streamed - STREAM_SLOTS) * computed_s)
 
-    def _shared_layers(self, block: BlockCandidate, streamed: int, *, lends: bool) -> Levelled:
+    def _shared_layers(self, start: BlockCandidate, policy: OfflinePolicy) -> Levelled:
         """The link's bytes are those of all, the CPU's all but what stays in the slots, to which
         nothing comes then.
         """
+        block, streamed = replace(start, streamed=0), start.streamed
         if streamed <= STREAM_SLOTS:
             return Levelled(0.0, INFINITY)
         crossing_s = streamed * self._bound.crossing_s(block)
-        computed_s, _ = self._bound.lent_s(block)
-        return Levelled(crossing_s, (streamed - STREAM_SLOTS) * computed_s if lends else INFINITY)
+        if not self._candidates.may_lend(start, policy):
+            return Levelled(crossing_s, INFINITY)
+        computed_s = (streamed - STREAM_SLOTS) * self._bound.lent_s(block)[0]
+        if self._candidates.may_divide(start, policy):
+            columns_s, mlp_s = self._bound.divided_s(block)
+            computed_s = min(computed_s, columns_s * crossing_s / mlp_s)
+        return Levelled(crossing_s, computed_s)

@@ -109,6 +109,14 @@ class BlockBound:
         load = operation(LOAD_MLP if candidate.mlps else LOAD, 0)
         return candidate.batches * computed_s, price(load).alone_s
 
+    def divided_s(self, candidate: BlockCandidate) -> tuple[float, float]:
+        """Of a pass, what all columns of an MLP take the CPU for all batches, and the link's bytes
+        at its rate, if either may have any number.
+        """
+        price = self._prices.decode(candidate)
+        computed, load = price(operation(CPU_MLP, 0)), price(operation(LOAD_MLP, 0))
+        return candidate.batches * computed.alone_s, load.alone_s * load.link_share
+
     def _least_s(self, busy: Busy) -> float:
         dram_s = busy.dram_bytes / self._dram_bytes_per_s
         return max(*busy.by_queue, busy.link_s, dram_s, busy.chain_s)

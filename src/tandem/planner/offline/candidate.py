@@ -31,6 +31,7 @@ class BlockCandidate:
         mlps: of the streamed layers that are not on disk only the MLPs are; the rest is resident.
         lent: of the streamed layers, or MLPs, that are not on disk, those that the CPU computes in
             passes over tokens.
+        columns: of each MLP that comes in passes over tokens, those that the CPU computes.
     """
 
     batches: int
@@ -44,6 +45,7 @@ class BlockCandidate:
     on_disk: int = 0
     mlps: bool = False
     lent: int = 0
+    columns: int = 0
 
     @property
     def rows(self) -> int:
@@ -125,6 +127,7 @@ class BlockCandidate:
             prompts_on_host=prompts_on_host,
             mlps_on_cpu=passes.mlp_on_cpu,
             layers_on_cpu=passes.on_cpu,
+            columns_on_cpu=self.columns > 0,
         )
 
     def describe(self, num_layers: int) -> str:
@@ -132,6 +135,8 @@ class BlockCandidate:
         weights = self._elsewhere.describe(num_layers)
         if self.quantized != "none":
             weights += f" ({self.quantized} in few bits)"
+        if self.columns:
+            weights += f" and {self.columns} columns of each MLP on the CPU where no prompt is read"
         kv = [
             (self.resident_rows, "KV on the accelerator"),
             (self.streamed_rows, self._streams()),

@@ -22,7 +22,12 @@ _MOST_SLOWER = 5.0
 """Of a layer or an MLP on the CPU, over its way to the accelerator: the share of such that may be
 the CPU's in the time of the others' way is 1 in 6.
 """
+_MOST_SLOWER_COLUMNS = 12.0
+"""Likewise of columns, which are the CPU's in every layer, and wait for no slot."""
 _LENT_STEPS = 16
+_COLUMN_STEPS = 32
+_COLUMNS_AT_ONCE = 128
+"""Whole tiles of every matrix unit, and whole groups of few bits."""
 _FEW_BLOCKS = 8  # numbers of blocks between which the time of a job changes by leaps: all are tried
 
 
@@ -31,6 +36,16 @@ def lent_step(num_layers: int) -> int:
     own, to be built.
     """
     return max(1, num_layers // _LENT_STEPS)
+
+
+def column_step(intermediate_size: int) -> int:
+    """By how many columns of each MLP on the CPU candidates differ."""
+    return max(1, intermediate_size // _COLUMN_STEPS // _COLUMNS_AT_ONCE) * _COLUMNS_AT_ONCE
+
+
+def whole_columns(columns: float) -> int:
+    """The nearest number of them in whole tiles."""
+    return round(columns / _COLUMNS_AT_ONCE) * _COLUMNS_AT_ONCE
 
 
 class BlockCandidates:
@@ -48,6 +63,8 @@ class BlockCandidates:
         self.recomputes = Recomputes(question, precisions, footprint, bound)
         self._most_streamed = question.model.num_layers
         self._may_lend = not question.model.dense_layers
+        self.intermediate_size: int = question.model.intermediate_size
+        self._divisible = question.model.experts is None
         self._least_known: dict[BlockCandidate, int | None] = {}
         self._most_known: dict[tuple[BlockCandidate, bool, bool], int] = {}
 
@@ -71,7 +88,14 @@ class BlockCandidates:
         """Whether it keeps to the policy and to all capacities."""
         keeps = policy.allows(candidate, self._q.model.num_layers)
         made = candidate.recomputed_tokens and candidate.lent and not candidate.mlps
-        return keeps and not made and self._footprint.fits(candidate)
+        divisible = not candidate.columns or self._is_divisible(candidate)
+        return keeps and not made and divisible and self._footprint.fits(candidate)
+
+    def _is_divisible(self, candidate: BlockCandidate) -> bool:
+        """Whether the CPU may compute some columns of all that is streamed."""
+        size, plain = self.intermediate_size, candidate.quantized == "none"
+        alone = candidate.streamed > STREAM_SLOTS and not (candidate.lent or candidate.on_disk)
+        return plain and alone and 0 < candidate.columns < size
 
     def placed(self, candidate: BlockCandidate) -> BlockCandidate:
         """With as few layers on disk as must be."""
@@ -174,6 +198,8 @@ class BlockCandidates:
             yield candidate
             if self.may_lend(start, policy) and self._is_worth_lending(start):
                 yield from self._lending(candidate, policy)
+            if self.may_divide(start, policy) and self._is_worth_dividing(start):
+                yield from self._dividing(candidate, policy)
             if self.may_recompute(start, policy):
                 for tokens in self.recomputes.of(candidate):
                     yield replace(candidate, recomputed_tokens=tokens)
@@ -187,14 +213,31 @@ class BlockCandidates:
         To level two resources by two ways from one to the other, one of the ways is used to its end
         or not at all: attention comes first here, MLPs first there.
         """
-        hosted = candidate.host_rows
         for lent in self._lent(candidate):
-            lending = replace(candidate, lent=lent)
-            yield lending
-            if hosted > 1 and policy.mixes and policy.attends and policy.streams:
-                cpu = self._balanced(lending, candidate.resident_rows, hosted)
-                for rows in policy.shares(hosted, cpu):
-                    yield lending.shared(candidate.resident_rows, rows)
+            yield from self._levelled(replace(candidate, lent=lent), policy)
+
+    def _dividing(
+        self, candidate: BlockCandidate, policy: OfflinePolicy
+    ) -> Iterator[BlockCandidate]:
+        """The same with so many columns of each MLP on the CPU that link and CPU take equally long;
+        attention likewise.
+        """
+        size, step = self.intermediate_size, _COLUMNS_AT_ONCE
+        most = (size - 1) // step * step
+        if most and candidate.streamed > STREAM_SLOTS:
+            some = replace(candidate, columns=step)
+            share = self._level(some, replace(candidate, columns=most)) if most > step else 0.0
+            columns = step + whole_columns(share * (most - step))
+            yield from self._levelled(replace(candidate, columns=columns), policy)
+
+    def _levelled(self, lending: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """What has some weights on the CPU, and that with attention levelled."""
+        yield lending
+        hosted = lending.host_rows
+        if hosted > 1 and policy.mixes and policy.attends and policy.streams:
+            cpu = self._balanced(lending, lending.resident_rows, hosted)
+            for rows in policy.shares(hosted, cpu):
+                yield lending.shared(lending.resident_rows, rows)
 
     def may_recompute(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:
         """Whether prefixes of a block's streamed KV may be made anew."""
@@ -204,6 +247,16 @@ class BlockCandidates:
         """Whether streamed layers, or MLPs, of a block may be left to the CPU."""
         known = self._may_lend and block.quantized != "streamed"
         return known and policy.lends(mlps=block.mlps)
+
+    def may_divide(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:
+        """Whether columns of MLPs that are streamed may be left to the CPU."""
+        known = self._divisible and block.quantized == "none"
+        return known and policy.may_divide(mlps=block.mlps)
+
+    def _is_worth_dividing(self, start: BlockCandidate) -> bool:
+        """As `_is_worth_lending`."""
+        computed_s, brought_s = self._bound.divided_s(start)
+        return computed_s <= _MOST_SLOWER_COLUMNS * brought_s
 
     def _is_worth_lending(self, start: BlockCandidate) -> bool:
         """Unless the CPU takes so much longer than the link that hardly anything would be its."""

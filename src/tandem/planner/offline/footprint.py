@@ -253,8 +253,8 @@ class BlockFootprint:
     def _workspace(self, candidate: BlockCandidate, prompts_on_host: bool, attends: bool) -> int:
         """Of a step, and what all batches keep between layers; of equal ones, summed up once."""
         made = min(MADE_AT_ONCE, candidate.streamed_rows * candidate.recomputed_tokens)
-        rows, lends = candidate.rows, candidate.lent > 0
-        key = (rows, candidate.batches, made, attends, prompts_on_host, lends)
+        rows, lends, divides = candidate.rows, candidate.lent > 0, candidate.columns > 0
+        key = (rows, candidate.batches, made, attends, prompts_on_host, lends, divides)
         found = self._workspaces.get(key)
         if found is None:
             found = self._workspace_of(candidate, made, prompts_on_host, attends)
@@ -272,10 +272,12 @@ class BlockFootprint:
             attends_on_cpu=attends,
             prompts_on_host=prompts_on_host,
             real=True,
+            divides=candidate.columns > 0,
         )
         prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
         kept = 0 if prompts_on_host else prompts * (self.activation_bytes + _TOKEN_BYTES)
-        kept += candidate.rows * self._step.token_bytes if candidate.lent else 0
+        on_cpu = candidate.lent or candidate.columns
+        kept += candidate.rows * self._step.token_bytes if on_cpu else 0
         return block_step_bytes(self._step, step) + kept
 
     def host(
@@ -303,8 +305,8 @@ class BlockFootprint:
         if prompts_on_host:
             prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
             workspace += prompts * self.activation_bytes
-        if candidate.lent:
-            on_cpu = self._on_cpu[candidate.mlps]
+        if candidate.lent or candidate.columns:
+            on_cpu = self._on_cpu[candidate.mlps or candidate.columns > 0]
             workspace += candidate.block_rows * on_cpu.held + candidate.rows * on_cpu.scratch
         pinned += crossing + stays if streamed or adapts else 0
         return TierSums(weights, crossing + stays, 0, workspace, pinned)

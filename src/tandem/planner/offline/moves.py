@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.candidates import BATCHES, BlockCandidates, lent_step
+from tandem.planner.offline.candidates import BATCHES, BlockCandidates, column_step, lent_step
 from tandem.planner.offline.policies import OfflinePolicy
 from tandem.planner.question import Question
 
@@ -41,8 +41,11 @@ class BlockMoves:
                 lent = c.lent + more if c.lent else 0
                 yield from self._filled(_lending(c, lent, streamed), policy)
         step = lent_step(self._q.model.num_layers)
-        for more in (-step, step) if c.mlps or c.lent else ():
+        for more in (-step, step) if (c.mlps or c.lent) and not c.columns else ():
             yield _lending(c, c.lent + more, c.streamed)
+        columns = column_step(self._q.model.intermediate_size)
+        for more in (-columns, columns) if c.columns else ():
+            yield replace(c, columns=max(0, c.columns + more))
         for tokens in (
             c.recomputed_tokens - self._block_size,
             c.recomputed_tokens + self._block_size,

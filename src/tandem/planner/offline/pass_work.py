@@ -13,10 +13,13 @@ from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.work import (
+    COLUMNS_CHAIN,
     CPU_CHAIN,
     CPU_LAYER,
     ENDS,
     LOAD,
+    LOAD_COLUMNS,
+    LOAD_CPU_COLUMNS,
     LOAD_MLP,
     MLP_CHAIN,
     READ,
@@ -31,7 +34,7 @@ from tandem.spec.model import ModelSpec
 
 QUEUES = tuple(Queue)
 """In the order in which sums are kept."""
-_CHAINS = frozenset((*CPU_CHAIN, *MLP_CHAIN, *CPU_LAYER))
+_CHAINS = frozenset((*CPU_CHAIN, *MLP_CHAIN, *COLUMNS_CHAIN, *CPU_LAYER))
 _TO_LINK = (Queue.H2D, Queue.WEIGHTS)
 
 
@@ -90,7 +93,8 @@ class PassWork:
         """Prices tell layers that come from others only where their types differ."""
         lent = 0 if prompts else c.lent
         lie = c.streamed, c.on_disk, c.mlps, c.stays and c.batches > 1
-        layers = *lie, lent, c.quantized == "streamed", prompts
+        divides = c.columns > 0 and not prompts
+        layers = *lie, lent, divides, c.quantized == "streamed", prompts
         kv = c.resident_rows > 0, c.streamed_rows > 0, c.cpu_rows > 0, c.recomputed_tokens > 0
         key = (layers, kv, c.batches)
         if key not in self._terms:
@@ -114,16 +118,21 @@ class PassWork:
     def _layers_of(self, candidate: BlockCandidate, *, prompts: bool) -> _Layers:
         shape = self._shape(candidate)
         sweep = shape.over_prompts if prompts else shape.in_passes
-        kinds = self._kinds(candidate, shape, sweep)
-        return _Layers(kinds, tuple(_brought(shape, sweep)) if sweep.reloads else ())
+        divided = () if prompts else shape.divided
+        kinds = self._kinds(candidate, shape, sweep, divided)
+        return _Layers(kinds, tuple(_brought(shape, sweep, divided)) if sweep.reloads else ())
 
     def _kinds(
-        self, candidate: BlockCandidate, shape: BlockShape, sweep: SweepLayers
+        self,
+        candidate: BlockCandidate,
+        shape: BlockShape,
+        sweep: SweepLayers,
+        divided: tuple[int, ...],
     ) -> tuple[_LayerKind, ...]:
         differ = frozenset(shape.weights.layers if candidate.quantized == "streamed" else ())
         found: list[tuple[int, bool, OnCpu]] = [
             (self._windows[layer], layer in differ, on_cpu)
-            for layer, on_cpu in enumerate(by_layer(shape, sweep))
+            for layer, on_cpu in enumerate(by_layer(shape, sweep, divided))
         ]
         layers = {kind: layer for layer, kind in enumerate(found)}
         return tuple(
@@ -140,12 +149,22 @@ class PassWork:
         return candidate.with_weights(self._num_layers, weights)
 
 
-def _brought(shape: BlockShape, sweep: SweepLayers) -> Iterator[tuple[OpClass, int, int]]:
+def _brought(
+    shape: BlockShape, sweep: SweepLayers, divided: tuple[int, ...]
+) -> Iterator[tuple[OpClass, int, int]]:
     """What comes, one of its layers, and of how many."""
     first, apart = shape.weights.layers[0], frozenset(shape.weights.mlps)
-    mlps = sum(layer in apart for layer in sweep.loaded)
-    whole, read = len(sweep.loaded) - mlps, len(shape.weights.on_disk)
-    for found, count in ((LOAD, whole), (LOAD_MLP, mlps), (READ, read)):
+    undivided = () if divided else sweep.loaded
+    mlps = sum(layer in apart for layer in undivided)
+    completed = shape.weights.slots if shape.columns_on_cpu and undivided else 0
+    counts = {
+        LOAD: len(undivided) - mlps,
+        LOAD_MLP: mlps,
+        LOAD_COLUMNS: len(divided),
+        LOAD_CPU_COLUMNS: completed,
+        READ: len(shape.weights.on_disk),
+    }
+    for found, count in counts.items():
         if count:
             yield found, first, count
 

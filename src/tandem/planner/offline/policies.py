@@ -23,7 +23,8 @@ class OfflinePolicy:
             in `parts` equal ones.
         recomputes: a prefix of streamed KV may be recomputed.
         apart: of layers that do not fit, only the MLPs may be elsewhere. computes: these may be
-            left to the CPU while tokens are decoded. computes_layers: so may whole layers.
+            left to the CPU while tokens are decoded. computes_layers: so may whole layers. divides:
+            where one of the two may, columns of every MLP may be instead.
         many_batches: a block may have more than one.
         layers: which may be quantized, where the user allows it; host_kv: whether KV on the host.
         source: where the policy comes from.
@@ -41,6 +42,7 @@ class OfflinePolicy:
     apart: bool = False
     computes: bool = False
     computes_layers: bool = False
+    divides: bool = False
     many_batches: bool = True
     layers: tuple[QuantizedLayers, ...] = QUANTIZED_LAYERS
     host_kv: bool = True
@@ -72,6 +74,7 @@ class OfflinePolicy:
             and (self.recomputes or not candidate.recomputed_tokens)
             and (self.apart or not candidate.mlps)
             and (self.lends(mlps=candidate.mlps) or not candidate.lent)
+            and (self.may_divide(mlps=candidate.mlps) or not candidate.columns)
             and (self.many_batches or candidate.batches == 1)
             and candidate.quantized in self.layers
             and (self.host_kv or candidate.host_kv is None)
@@ -81,6 +84,10 @@ class OfflinePolicy:
         """Whether MLPs, or whole layers, may be left to the CPU while tokens are decoded."""
         return self.computes if mlps else self.computes_layers
 
+    def may_divide(self, *, mlps: bool) -> bool:
+        """Likewise, columns of them."""
+        return self.divides and self.lends(mlps=mlps)
+
     def _may_attend(self, candidate: BlockCandidate) -> bool:
         return candidate.cpu_rows in self.shares(candidate.host_rows, candidate.cpu_rows)
 
@@ -88,8 +95,8 @@ class OfflinePolicy:
 PARK_EGGER = "park-egger"
 _ALL = (
     OfflinePolicy(
-        "auto", "the best of all that follows, mixed, and layers or MLPs on the CPU", "Tandem",
-        recomputes=True, apart=True, computes=True, computes_layers=True,
+        "auto", "the best of all that follows, mixed, and layers, MLPs or parts of them on the CPU",
+        "Tandem", recomputes=True, apart=True, computes=True, computes_layers=True, divides=True,
     ),
     OfflinePolicy(
         "zero-inference", "all weights streamed, all KV on the accelerator, one batch",

@@ -115,6 +115,8 @@ class BlockPrices:
         if op.part is Part.RECOMPUTE:
             return self._recompute(candidate, op)
         # most candidates have most of their operations in common with others
+        if op.part is Part.COLUMNS:
+            return self._of_columns(candidate, demands, op)
         dense = op.layer in self._dense
         key = (demands, op.kind, op.queue, op.part, window, dense, _counted(op, lane))
         demand = self._known.get(key)
@@ -124,6 +126,14 @@ class BlockPrices:
             tokens = candidate.streamed_rows * max(0.0, seen - candidate.recomputed_tokens)
             return _longer(demand, self._converted_s(candidate, tokens, quantizes=False))
         return demand
+
+    def _of_columns(self, candidate: BlockCandidate, demands: Demands, op: ProgramOp) -> Demand:
+        rows, whole = candidate.rows, not candidate.mlps
+        key = (demands, op.kind, op.queue, op.part, candidate.columns, rows, whole)
+        if key not in self._known:
+            share = candidate.columns / self._q.model.intermediate_size
+            self._known[key] = demands.of_columns(op, rows, share, whole=whole)
+        return self._known[key]
 
     def _cache_bytes(self, candidate: BlockCandidate, queue: Queue, context: float) -> float:
         """Whole blocks come, of the whole context also where a layer's window is shorter; a token
@@ -169,6 +179,8 @@ class BlockPrices:
             page = self._footprint.host_page(candidate)
             tokens = candidate.host_rows * prompt - prefix
             return demands.copy(op.queue, tokens * page.bytes_per_block_layer / page.block_size)
+        if op.part is Part.CPU_COLUMNS:
+            return self._of_columns(candidate, demands, op)
         if op.part in (Part.PREFIX, Part.RESIDUAL):
             tokens = prefix if op.part is Part.PREFIX else total
             return demands.copy(op.queue, tokens * self._footprint.activation_bytes)

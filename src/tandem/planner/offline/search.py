@@ -293,6 +293,7 @@ def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
         candidate.streamed > 0,
         candidate.on_disk > 0,
         candidate.lent > 0,
+        candidate.columns > 0,
         candidate.resident_rows > 0,
         candidate.streamed_rows > 0,
         candidate.cpu_rows > 0,

@@ -12,13 +12,17 @@ from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.offline.work import (
     ALL_ON_CPU,
+    COLUMNS_CHAIN,
     CPU_CHAIN,
+    CPU_COLUMNS,
     CPU_LAYER,
     CPU_MLP,
     ENDS,
     LOAD,
+    LOAD_COLUMNS,
     LOAD_MLP,
     MLP_CHAIN,
+    OWN_COLUMNS,
     READ,
     OnCpu,
     OpClass,
@@ -33,7 +37,8 @@ _BACK = (OpKind.COPY, Queue.H2D, Part.RESIDUAL)
 _UP = (OpKind.COPY, Queue.H2D, Part.QKV)
 _DOWN = (OpKind.COPY, Queue.D2H, Part.PARTIAL)
 _OF_CPU = tuple(found for found in MLP_CHAIN if found != CPU_MLP)
-"""Around an MLP that the CPU computes, on the accelerator and on the link."""
+"""Around an MLP, or columns of one, that the CPU computes, on the accelerator and on the link."""
+_MLPS: tuple[OnCpu, ...] = ("columns", "mlp")
 _MERGE = (OpKind.MERGE, Queue.ACCEL, Part.NONE)
 _ATTENTION = (
     (OpKind.APPEND, Queue.ACCEL, Part.NONE),
@@ -43,7 +48,7 @@ _CACHE = (OpKind.COPY, Queue.H2D, Part.CACHE)
 _QUERIES, _HOST, _RESULTS = CPU_CHAIN[:1], CPU_CHAIN[1:3], CPU_CHAIN[3:]
 _Value = Callable[[Demand], float]
 _Kind = tuple[int, bool, OnCpu]  # of layers: window, streamed, what of it is the CPU's
-_HERE: tuple[OnCpu, ...] = ("none", "mlp")
+_HERE: tuple[OnCpu, ...] = ("none", "columns", "mlp")
 """Layers whose attention's maps are the accelerator's."""
 
 
@@ -65,14 +70,15 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
     way_s = pricing.layers((_PRE,), candidate, _HERE) + pricing.layers(
         (_POST,), candidate, ("none",)
     )
-    stages_s = way_s + pricing.layers(_on(Queue.ACCEL), candidate, ("mlp",))
+    stages_s = way_s + pricing.layers(_on(Queue.ACCEL), candidate, _MLPS)
+    stages_s += pricing.layers((OWN_COLUMNS,), candidate, ("columns",))
     merges_s, ends_s = pricing.layers((_MERGE,), candidate, _HERE), pricing.ends(candidate)
-    crossing_s = pricing.layers(_OF_CPU, candidate, ("mlp",))
-    returns_s = pricing.layers((_BACK,), candidate, ("mlp",))
+    crossing_s = pricing.layers(_OF_CPU, candidate, _MLPS)
+    returns_s = pricing.layers((_BACK,), candidate, _MLPS)
     if candidate.resident_rows + candidate.streamed_rows:
         crossing_s += pricing.layers((_UP, _DOWN), candidate, ("layer",))
         returns_s += pricing.layers((_UP,), candidate, ("layer",))
-    loads_s, loaded = pricing.brings(candidate, LOAD, LOAD_MLP)
+    loads_s, loaded = pricing.brings(candidate, LOAD, LOAD_MLP, LOAD_COLUMNS)
     reads_s, came = pricing.brings(candidate, READ)
     moved = candidate.batches * pricing.on_cpu(candidate, _bytes)
     terms = ShareTerms(
@@ -112,7 +118,9 @@ class _Pricing:
         model, size = self._q.model, self._q.block_size
         shape = candidate.shape(model.num_layers)
         self._sweep = shape.in_passes
-        streamed, on_cpu = frozenset(shape.weights.layers), by_layer(shape, self._sweep)
+        self._divided = shape.divided
+        streamed = frozenset(shape.weights.layers)
+        on_cpu = by_layer(shape, self._sweep, self._divided)
         kinds = [(window, i in streamed, on_cpu[i]) for i, window in enumerate(model.layer_windows)]
         self._layers = {kind: i for i, kind in enumerate(kinds)}
         self._counts = Counter(kinds)
@@ -129,7 +137,8 @@ class _Pricing:
     def on_cpu(self, candidate: BlockCandidate, value: _Value) -> float:
         """Of a batch, what the CPU computes of layers and of MLPs; of these, their way, too."""
         layers = self._sum(CPU_LAYER, candidate, self._near, value, ("layer",))
-        return layers + self._sum(MLP_CHAIN, candidate, self._near, value, ("mlp",))
+        mlps = self._sum(MLP_CHAIN, candidate, self._near, value, ("mlp",))
+        return layers + mlps + self._sum(COLUMNS_CHAIN, candidate, self._near, value, ("columns",))
 
     def computed(self, candidate: BlockCandidate) -> TermLine:
         """Of a pass, what the CPU computes but for attention, from half of its sequences to all: as
@@ -146,7 +155,8 @@ class _Pricing:
 
     def _computed_s(self, candidate: BlockCandidate) -> float:
         layers = self.layers(CPU_LAYER, candidate, ("layer",))
-        return layers + self.layers((CPU_MLP,), candidate, ("mlp",))
+        mlps = self.layers((CPU_MLP,), candidate, ("mlp",))
+        return layers + mlps + self.layers((CPU_COLUMNS,), candidate, ("columns",))
 
     def ends(self, candidate: BlockCandidate) -> float:
         """Of a batch, what the accelerator does before and after its layers."""
@@ -159,9 +169,11 @@ class _Pricing:
         sweep, price = self._sweep, self._times.prices.decode(candidate)
         if not sweep.reloads:
             return 0.0, 0.0
-        mlps = sum(layer in sweep.streamed.mlps for layer in sweep.loaded)
+        undivided = () if self._divided else sweep.loaded
+        mlps = sum(layer in sweep.streamed.mlps for layer in undivided)
         counts: dict[OpClass, int] = {
-            LOAD: len(sweep.loaded) - mlps, LOAD_MLP: mlps, READ: len(sweep.streamed.on_disk)
+            LOAD: len(undivided) - mlps, LOAD_MLP: mlps, LOAD_COLUMNS: len(self._divided),
+            READ: len(sweep.streamed.on_disk),
         }  # fmt: skip
         # the disk's rate is not known where nothing is read
         each = [

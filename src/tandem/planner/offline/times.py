@@ -147,6 +147,8 @@ def _orders(candidate: BlockCandidate) -> Iterator[PassOrder]:
     batches wait for; and parts only where more layers come than there are slots.
     """
     yield PassOrder()
+    if candidate.columns:
+        return
     divided = candidate.streamed > STREAM_SLOTS and not candidate.mlps
     if candidate.cpu_rows:
         if candidate.batches > 1 and not candidate.lent:

@@ -11,6 +11,8 @@ from tandem.spec.tier import Tier
 
 LOAD = (OpKind.LOAD, Queue.WEIGHTS, Part.NONE)
 LOAD_MLP = (OpKind.LOAD, Queue.WEIGHTS, Part.MLP)
+LOAD_COLUMNS = (OpKind.LOAD, Queue.WEIGHTS, Part.COLUMNS)
+LOAD_CPU_COLUMNS = (OpKind.LOAD, Queue.WEIGHTS, Part.CPU_COLUMNS)
 READ = (OpKind.READ, Queue.DISK, Part.NONE)
 OpClass = tuple[OpKind, Queue, Part]
 _STAGE, _COPY = OpKind.STAGE, OpKind.COPY
@@ -41,20 +43,31 @@ MLP_CHAIN: tuple[OpClass, ...] = (
 """The end of a layer whose MLP the CPU computes, one after the other."""
 
 
+CPU_COLUMNS = (_STAGE, Queue.CPU, Part.COLUMNS)
+COLUMNS_CHAIN: tuple[OpClass, ...] = tuple(CPU_COLUMNS if op is CPU_MLP else op for op in MLP_CHAIN)
+"""Likewise, of columns; the accelerator computes the others meanwhile."""
+OWN_COLUMNS = (_STAGE, Queue.ACCEL, Part.COLUMNS)
 CPU_LAYER: tuple[OpClass, ...] = (
     (_STAGE, Queue.CPU, Part.PRE),
     (OpKind.MERGE, Queue.CPU, Part.NONE),
     (_STAGE, Queue.CPU, Part.POST),
 )
 """A layer that the CPU computes, but for attention, one after the other."""
-OnCpu = Literal["none", "mlp", "layer"]
+OnCpu = Literal["none", "columns", "mlp", "layer"]
 """What the CPU computes of a layer."""
-ALL_ON_CPU: tuple[OnCpu, ...] = ("none", "mlp", "layer")
+ALL_ON_CPU: tuple[OnCpu, ...] = ("none", "columns", "mlp", "layer")
 
 
-def by_layer(shape: BlockShape, sweep: SweepLayers) -> tuple[OnCpu, ...]:
-    """What the CPU computes of each layer."""
+def by_layer(
+    shape: BlockShape, sweep: SweepLayers, divided: tuple[int, ...] = ()
+) -> tuple[OnCpu, ...]:
+    """What the CPU computes of each layer.
+
+    Args:
+        divided: layers of whose MLPs it computes columns.
+    """
     found: dict[int, OnCpu] = dict.fromkeys(sweep.mlp_on_cpu, "mlp")
+    found |= dict.fromkeys(divided, "columns")
     found |= dict.fromkeys(sweep.on_cpu, "layer")
     return tuple(found.get(layer, "none") for layer in range(shape.num_layers))
 
@@ -88,6 +101,9 @@ def decode_work(shape: BlockShape, on_cpu: OnCpu = "none") -> Iterator[OpClass]:
     yield OpKind.MERGE, Queue.ACCEL, Part.NONE
     if on_cpu == "mlp":
         yield from MLP_CHAIN
+    elif on_cpu == "columns":
+        yield from COLUMNS_CHAIN
+        yield OWN_COLUMNS
     else:
         yield _STAGE, Queue.ACCEL, Part.POST
 

@@ -89,8 +89,9 @@ class BlockProgrammes:
                 yield found
 
     def _ways(self, bits: QuantizedLayers, *, reads: bool) -> Iterator[BlockWay]:
-        may_lend = self._layers > STREAM_SLOTS and not self._times.question.model.dense_layers
-        for way in block_ways(bits, reads=reads, lends=may_lend):
+        model, many = self._times.question.model, self._layers > STREAM_SLOTS
+        lends, divides = many and not model.dense_layers, many and model.experts is None
+        for way in block_ways(bits, reads=reads, lends=lends, divides=divides):
             if not way.streams or self._layers > stream_slots(self._layers):
                 yield way
 
@@ -103,7 +104,7 @@ class BlockProgrammes:
         held: KvKinds,
         within: WholeLayers | None = None,
     ) -> RelaxedBlock | None:
-        if way.lends != "none" and not way.mlps:
+        if way.lends_layers and not way.mlps:
             kinds, held = none_recomputed(kinds), none_recomputed(held)
         shares = least_shares(self._times, self._solver, bound, kinds, held, way, within)
         return None if shares is None else RelaxedBlock(block, way, shares)

@@ -68,7 +68,7 @@ class LayersAway:
         """Whether KV costs something else in some layers than in the others: those that the CPU
         computes, or that alone are in few bits.
         """
-        return self.way.lends != "none" or self._few
+        return self.way.lends_layers or self._few
 
     @property
     def kept(self) -> float:

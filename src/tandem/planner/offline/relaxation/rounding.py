@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.candidates import BlockCandidates
+from tandem.planner.offline.candidates import BlockCandidates, whole_columns
 from tandem.planner.offline.policies import OfflinePolicy
 from tandem.planner.offline.relaxation.block_programmes import RelaxedBlock
 
@@ -20,12 +20,16 @@ def rounded_shares(
     """In whole layers and sequences, as many of these on the accelerator as the programme has there
     and as memory has room for; what is not possible is left out.
     """
-    shares, lends = relaxed.shares, relaxed.way.lends != "none"
+    shares, lends = relaxed.shares, relaxed.way.lends_layers
+    size = candidates.intermediate_size
     rows = relaxed.block.rows
     least = math.ceil(shares.streamed * num_layers - _WHOLE)
     for streamed in {min(num_layers, least + more) for more in _MORE}:
         lent = min(round(shares.lent * num_layers), streamed - STREAM_SLOTS) if lends else 0
         start = replace(relaxed.block, streamed=streamed, mlps=relaxed.way.mlps, lent=max(0, lent))
+        if relaxed.way.lends == "columns" and streamed:
+            share = shares.columns * num_layers / streamed
+            start = replace(start, columns=whole_columns(share * size))
         resident = math.floor(rows * shares.resident + _WHOLE)
         cpu = min(rows - resident, round(rows * shares.cpu))
         most = min(rows - cpu, candidates.most_resident(start.shared(0, cpu), policy))

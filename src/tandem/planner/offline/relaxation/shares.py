@@ -7,6 +7,7 @@ and sizes are those of the planner's own candidates, between which they are conv
 
 Where the CPU computes layers, KV costs different things in theirs and in the accelerator's (what is
 attended on the CPU crosses the link for these only), so that each kind of KV has a share of either.
+Where it computes columns of MLPs, nothing waits for whole ones: these may be its in any number.
 Every column is a share and at least 0; every second of a resource in a pass is such a share times
 what all of it would take, which is at least 0 as well and no more on a faster machine; and which
 shares there are depends on memories' sizes alone, of which larger ones allow for more. So no
@@ -14,11 +15,12 @@ machine with more of anything has a longer least time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.offline.bound import Busy
 from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.relaxation.divided_layers import DividedLayers
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds
 from tandem.planner.offline.relaxation.layers_away import LayersAway, Resources
 from tandem.planner.offline.relaxation.mean_rows import MeanRows
@@ -35,6 +37,7 @@ class BlockShares:
 
     Attributes:
         lent, read, streamed: of the layers. resident, crossing, cpu, recomputed: of the sequences.
+        columns: of all layers' MLPs.
     """
 
     block_s: float
@@ -45,6 +48,7 @@ class BlockShares:
     crossing: float
     cpu: float
     recomputed: float = 0.0
+    columns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Columns:
         first, comes: of the layers, those that come in the one and in the other.
         kinds, apart: sequences by the kinds of KV, in most layers, and in those that differ, if
             any do.
+        cpu_columns, others: of all layers' MLPs, columns of streamed ones, the CPU's and the
+            others.
     """
 
     prefill: int
@@ -66,6 +72,8 @@ class Columns:
     comes: int
     kinds: tuple[int, ...]
     apart: tuple[int, ...]
+    cpu_columns: int
+    others: int
 
 
 def least_shares(
@@ -122,10 +130,13 @@ class _Relaxed:
         """
         c = self._c
         self._work_of_prompts()
-        self._work_of_tokens()
+        if self._away.way.lends == "columns":
+            self._divide(apart)
+        else:
+            self._work_of_tokens()
+            self._wait()
         self._come()
-        self._wait()
-        if self._away.way.lends != "none":
+        if self._away.way.lends_layers:
             self._lend(apart)
         if within is not None:
             self._limit([(c.streamed, 1.0)], within.streamed)
@@ -149,6 +160,8 @@ class _Relaxed:
             comes=column(),
             kinds=tuple(column() for _ in self._kinds),
             apart=tuple(column() for _ in self._kinds if away.differ),
+            cpu_columns=column(),
+            others=column(),
         )
         self._p.equal([(share, 1.0) for share in (*found.kinds, *found.apart)], 1.0)
         return found
@@ -156,7 +169,7 @@ class _Relaxed:
     @property
     def _lent(self) -> tuple[int, ...]:
         """Sequences in layers that the CPU computes; of a kind, all of those that differ."""
-        return () if self._away.way.lends == "none" else self._c.apart
+        return self._c.apart if self._away.way.lends_layers else ()
 
     def _work_of_prompts(self) -> None:
         """Each resource's in the pass over prompts, in which all that is streamed comes."""
@@ -167,7 +180,7 @@ class _Relaxed:
             (c.read, away.reads(busy_of)),
             *zip(c.kinds, of_kinds, strict=True),
         ]
-        if self._away.way.lends != "none":  # the accelerator computes these, too
+        if self._away.way.lends_layers:  # the accelerator computes these, too
             shares += zip(c.apart, of_kinds, strict=True)
         elif c.apart:
             shares += self._apart(busy_of)
@@ -217,6 +230,19 @@ class _Relaxed:
             ways += zip(c.apart, map(self._away.apart_way_s, self._kinds), strict=True)
         self._at_least(c.decode, ways)
 
+    def _divide(self, apart: int) -> None:
+        """Each resource's work in a pass in which columns of all streamed MLPs are the CPU's, and
+        what waits for each other.
+        """
+        c, divided = self._c, DividedLayers(self._times, self._bound, self._kinds, self._away)
+        self._p.equal([(c.cpu_columns, 1.0), (c.others, 1.0), (c.streamed, -1.0)], 0.0)
+        self._p.at_most([(c.streamed, -1.0)], -apart / self._layers)
+        for each in divided.work(self._away.loads(self._bound.decode_busy)):
+            of_weights = (c.comes, each.comes), (c.cpu_columns, each.cpu), (c.others, each.others)
+            self._at_least(c.decode, (*zip(c.kinds, each.kinds, strict=True), *of_weights))
+        ways = list(zip(c.kinds, map(divided.way_s, self._kinds), strict=True))
+        self._at_least(c.decode, (*ways, (c.cpu_columns, divided.columns_way_s())))
+
     def _lend(self, apart: int) -> None:
         """How many layers may be the CPU's, and what then waits for it."""
         c, reads = self._c, self._away.way.reads
@@ -265,4 +291,7 @@ class _Relaxed:
         if apart:
             kinds = [here + there for here, there in zip(kinds, apart, strict=True)]
         lent = sum(columns[share] for share in self._lent)
-        return BlockShares(value * self._unit_s, lent, columns[c.read], columns[c.streamed], *kinds)
+        found = BlockShares(
+            value * self._unit_s, lent, columns[c.read], columns[c.streamed], *kinds
+        )
+        return replace(found, columns=columns[c.cpu_columns])

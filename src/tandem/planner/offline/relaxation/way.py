@@ -7,7 +7,7 @@ from typing import Literal
 
 from tandem.plan.offline import QuantizedLayers
 
-Lends = Literal["none", "some", "all"]
+Lends = Literal["none", "some", "all", "columns"]
 _LENDS: tuple[Lends, ...] = ("some", "all")
 
 
@@ -20,7 +20,7 @@ class BlockWay:
             through them; None: either way, by an average of no slots and all.
         reads: whether any of them is read from disk, through slots of host memory.
         lends: which of them the CPU computes in passes: all but those that stay in the slots, or
-            any number while all others come.
+            any number while all others come; or columns of all MLPs that are streamed.
         mlps: only their MLPs are streamed, but of those on disk, and these are what the CPU
             computes.
     """
@@ -30,13 +30,20 @@ class BlockWay:
     lends: Lends = "none"
     mlps: bool = False
 
+    @property
+    def lends_layers(self) -> bool:
+        """Whether the CPU computes whole layers, or whole MLPs."""
+        return self.lends in _LENDS
 
-def block_ways(bits: QuantizedLayers, *, reads: bool, lends: bool) -> Iterator[BlockWay]:
+
+def block_ways(
+    bits: QuantizedLayers, *, reads: bool, lends: bool, divides: bool
+) -> Iterator[BlockWay]:
     """All there are, each once.
 
     Args:
         reads: some may be read from disk.
-        lends: the CPU may compute layers, or MLPs.
+        lends: the CPU may compute layers, or MLPs. divides: likewise, columns of MLPs.
     """
     choices = (False, True) if reads else (False,)
     if bits == "streamed":  # layers may stay in slots as well
@@ -48,3 +55,5 @@ def block_ways(bits: QuantizedLayers, *, reads: bool, lends: bool) -> Iterator[B
     if lends:
         for mlps, how, read in product((True, False), _LENDS, choices):
             yield BlockWay(True, read, how, mlps)
+    if divides and bits == "none":
+        yield from (BlockWay(True, False, "columns", mlps) for mlps in (True, False))

@@ -1,0 +1,153 @@
+"""MLPs divided by columns in plans of batch jobs: their cost by hand, and where they are chosen."""
+
+from dataclasses import replace
+
+import pytest
+from tests.property.test_offline_planner import few_bits
+from tests.unit.planner.questions import ask, short
+
+from tandem.engine.sizing.block_memory import plan_block_memory
+from tandem.engine.sizing.capacities import Capacities
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.candidates import whole_columns
+from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.policies import OFFLINE_POLICIES
+from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.offline.share_terms import mean_work, share_terms
+from tandem.planner.offline.work import CPU_COLUMNS, operation
+from tandem.planner.question import Question
+from tandem.spec.errors import ConfigError
+from tandem.spec.units import GIB
+
+OPT = short(plannable_spec("opt-30b"), 8)
+SIZE = OPT.intermediate_size
+MLP_BYTES = 2 * SIZE * OPT.hidden_size * 2
+ATTENTION_BYTES = 4 * OPT.hidden_size**2 * 2
+AUTO = OFFLINE_POLICIES["auto"]
+WITHOUT = replace(AUTO, name="without", divides=False)
+
+
+def asked(requests: int = 1280, **changes: object) -> Question:
+    """Memory for the attention of all layers, and for their MLPs hardly."""
+    question = ask(OPT, "a100-40", "lm-offload", prompt="64", generate="128", requests=requests)
+    return replace(question, device_bytes=int(6.5 * GIB), host_bytes=40 * GIB, **changes)
+
+
+def dividing(columns: int, batches: int = 4, rows: int = 40, **changes: object) -> BlockCandidate:
+    return replace(BlockCandidate(batches, 8, 0, 0, rows, mlps=True, columns=columns), **changes)
+
+
+def test_the_link_brings_what_the_cpu_does_not_compute() -> None:
+    search, half = OfflineSearch(asked()), SIZE // 2
+    link, host = search.question.hardware.link, search.question.hardware.host
+    for mlps, beside in ((True, 0), (False, ATTENTION_BYTES)):
+        all_, some = (search.times.time(dividing(n, 1, 1, mlps=mlps)).decode for n in (0, half))
+        assert all_.h2d_s == pytest.approx(
+            8 * (beside + MLP_BYTES) / link.h2d_bytes_per_s, rel=0.02
+        )
+        assert some.h2d_s == pytest.approx(
+            8 * (beside + MLP_BYTES / 2) / link.h2d_bytes_per_s, rel=0.02
+        )
+        read_s = 8 * MLP_BYTES / 2 / host.memory_bandwidth_bytes_per_s
+        assert read_s < some.cpu_s - all_.cpu_s < 1.1 * read_s
+        prompts = search.times.time(dividing(half, 1, 1, mlps=mlps)).prefill
+        assert prompts.h2d_s > 8 * (beside + MLP_BYTES) / link.h2d_bytes_per_s  # all of it, and
+        whole = search.times.time(dividing(0, 1, 1, mlps=mlps)).prefill  # what two layers lack
+        more_s = 2 * MLP_BYTES / 2 / link.h2d_bytes_per_s
+        assert prompts.h2d_s - whole.h2d_s == pytest.approx(more_s, rel=0.02)
+
+
+@pytest.mark.parametrize("mlps", [False, True])
+@pytest.mark.parametrize("rows", [
+    {"resident_rows": 40, "cpu_rows": 0}, {"streamed_rows": 40, "cpu_rows": 0}, {},
+    {"resident_rows": 1, "streamed_rows": 2},
+])  # fmt: skip
+@pytest.mark.parametrize("batches", [1, 4])
+def test_no_pass_is_shorter_than_its_bound(batches: int, rows: dict[str, int], mlps: bool) -> None:
+    search = OfflineSearch(asked())
+    for columns in (128, SIZE // 8, SIZE // 2, SIZE - 128):
+        candidate = dividing(columns, batches, mlps=mlps, **rows)
+        time = search.times.time(candidate).decode
+        assert 1 <= time.period_s / search.times.bound.decode_s(candidate) < 1.4
+
+
+def test_link_and_cpu_are_both_busy_where_columns_level_them() -> None:
+    search = OfflineSearch(asked())
+    found = [c for c in search.candidates.of(AUTO) if c.columns and c.batches > 1 and c.mlps]
+    best = max(found, key=search.bound_tokens_per_s)
+    time = search.times.time(best).decode
+    assert min(time.h2d_s, time.cpu_s) > 0.8 * time.period_s
+    assert all(c.columns % 128 == 0 for c in found)
+
+
+def test_large_blocks_divide_mlps_and_are_faster_by_it() -> None:
+    search = OfflineSearch(asked())
+    best, without = search.best(AUTO), search.best(WITHOUT)
+    assert best is not None
+    assert without is not None
+    assert best.candidate.columns
+    assert not without.candidate.columns
+    assert best.tokens_per_s > 1.05 * without.tokens_per_s
+    ceiling = BlockCeilings(search.question, search.times).ceiling()
+    assert ceiling is not None
+    assert best.tokens_per_s <= ceiling.tokens_per_s
+    said = best.candidate.describe(8)
+    assert f"{best.candidate.columns} columns of each MLP on the CPU where no prompt" in said
+
+
+def test_the_plan_has_room_for_both_parts_and_says_how_many() -> None:
+    question = asked()
+    search = OfflineSearch(question)
+    candidate = dividing(whole_columns(SIZE / 5))
+    plan = offline_plan(search, candidate, adapts=True)
+    assert plan.cpu_columns == candidate.columns
+    assert plan.shape.divided == tuple(range(8))
+    room = Capacities(question.device_bytes, question.host_bytes, real=True)
+    memory = plan_block_memory(plan, OPT, question.precision, room)
+    rows = {(entry.location, entry.label): entry.predicted_bytes for entry in memory.ledger.entries}
+    assert rows["host", "weights"] == plan.host.weights_bytes == 8 * MLP_BYTES
+    assert rows["device", "weights"] == plan.accelerator.weights_bytes
+    none = search.footprint.device(dividing(0), prompts_on_host=False).workspace
+    some = search.footprint.device(candidate, prompts_on_host=False).workspace
+    assert some > none
+    terms = share_terms(search.times, candidate)
+    assert terms.mlps.seconds(4 * 40, 0) == pytest.approx(
+        8 * 4 * search.times.prices.decode(candidate)(operation(CPU_COLUMNS, 0)).alone_s
+    )
+    assert mean_work(question, candidate).cpu_rows == 160
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("qwen3-30b-a3b", {}, "experts in their place"),
+        ("opt-30b", {"quantized": True}, "in few bits"),
+        ("opt-30b", {"cpu_columns": SIZE}, f"cpu_columns are {SIZE}, of MLPs with {SIZE}"),
+    ],
+)
+def test_models_whose_mlps_cannot_be_divided_are_refused(
+    name: str, changes: dict[str, object], message: str
+) -> None:
+    question = asked()
+    plan = offline_plan(OfflineSearch(question), dividing(256))
+    precision = question.precision
+    if changes.pop("quantized", False):
+        precision = few_bits(OPT)
+    plan = replace(plan, **changes)
+    room = Capacities(question.device_bytes, question.host_bytes, real=True)
+    with pytest.raises(ConfigError, match=message) as error:
+        plan_block_memory(plan, short(plannable_spec(name), 8), precision, room)
+    assert "\n" not in error.value.message
+
+
+def test_only_auto_divides_and_no_mixtures() -> None:
+    search = OfflineSearch(asked())
+    for policy in OFFLINE_POLICIES.values():
+        divides = any(candidate.columns for candidate in search.candidates.of(policy))
+        assert divides == (policy.name == "auto")
+    mixture = short(plannable_spec("qwen3-30b-a3b"), 8)
+    question = replace(asked(model=mixture), device_bytes=2 * GIB)
+    found = OfflineSearch(question).candidates
+    assert not any(candidate.columns for candidate in found.of(AUTO))
