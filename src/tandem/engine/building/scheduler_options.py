@@ -51,7 +51,8 @@ def prices_of(
 
     Raises:
         ConfigError: the strategy asks, or a bound on first tokens, or preemption by both ways, and
-            nothing is known of the machine's rates; or nothing does whose predictions could be calibrated.
+            nothing is known of the machine's rates; or nothing does whose predictions could be
+            calibrated.
     """
     if config.ttft_bound is not None and hardware is None:
         raise ConfigError(
