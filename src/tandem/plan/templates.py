@@ -293,7 +293,8 @@ def sampling_template(num_lanes: int) -> ProgramTemplate:
 def transfer_template(directions: tuple[Tier, ...]) -> ProgramTemplate:
     """Page copies; `directions` lists each copy's source tier.
 
-    A copy starts after everything submitted earlier to the queue that writes its source's pages.
+    A copy starts after everything submitted earlier to the queue that writes its source's pages. It
+    is of all layers: that each has a signal of its own gains nothing (ADR 0062).
     """
     b = TemplateBuilder()
     for source in directions:

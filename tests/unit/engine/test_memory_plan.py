@@ -420,3 +420,12 @@ def test_first_tokens_are_bounded_under_any_strategy_where_rates_are_known(strat
     with pytest.raises(ConfigError, match="--ttft-bound 2s orders prompts") as error:
         priced(None, bounded)
     assert error.value.param == "ttft_bound"
+
+
+def test_both_ways_back_at_once_take_rates() -> None:
+    mixed = replace(CONFIG, strategy="gpu-only", preemption_mode="mix")
+    made, hardware = plan(mixed), load_hardware("small")
+    assert prices_of(made.plan, SPEC, FLOAT32, made.page, hardware, mixed, 0.0) is not None
+    with pytest.raises(ConfigError, match="--preemption-mode mix splits") as error:
+        prices_of(made.plan, SPEC, FLOAT32, made.page, None, mixed, 0.0)
+    assert error.value.param == "preemption_mode"
