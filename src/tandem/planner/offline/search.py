@@ -97,18 +97,24 @@ class OfflineSearch:
         return best
 
     def simplest(self, policy: OfflinePolicy, best: BlockOption) -> BlockOption:
-        """Of what was tried and is as good as the best, what reads prompts in the fewest blocks.
-        Where weights come in every pass, places stand empty before each of the others.
+        """Of what was tried and is as good as the best: what reads prompts in the fewest blocks,
+        where weights come in every pass and places stand empty before each of the others; and what
+        recomputes nothing, where shares may then be solved anew.
         """
-        if not best.candidate.streamed:
-            return best
+        streams = best.candidate.streamed > 0
+
+        def order(option: BlockOption) -> tuple[int, bool, float, int]:
+            blocks = option.prediction.rates.blocks if streams else 0
+            fixed = policy.adapts and option.candidate.recomputed_tokens > 0
+            return blocks, fixed, -option.tokens_per_s, option.candidate.streamed
+
         as_good = [
             option
             for option in self._options.values()
             if option.tokens_per_s > best.tokens_per_s * _AS_GOOD
             and self.candidates.possible(option.candidate, policy)
         ]
-        return min((best, *as_good), key=lambda option: (_blocks(option), -option.tokens_per_s))
+        return min((best, *as_good), key=order)
 
     def shortlisted(self, policy: OfflinePolicy) -> BlockOption | None:
         """The best of what is found without policies that allow less being searched as if alone."""
@@ -279,10 +285,6 @@ _Entry = tuple[float, int, int, int, int, BlockCandidate]
 """Tokens per second, below 0; what it is, blocks and starts first; of a candidate, batches and
 layers streamed; a number that is no other's.
 """
-
-
-def _blocks(option: BlockOption) -> int:
-    return option.prediction.rates.blocks
 
 
 def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
