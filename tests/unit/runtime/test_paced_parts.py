@@ -18,7 +18,7 @@ from tandem.devices.cpu_cache import last_level_cache_bytes
 from tandem.devices.native_wait import NativeAlarm
 from tandem.memory.page import KVPageSpec
 from tandem.plan.binding import LaneBinding, TierAppend, TierAttention
-from tandem.plan.program import Queue
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.profiling.measurements import Contention
 from tandem.runtime.paced.gauges import Gauges
 from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
@@ -26,7 +26,11 @@ from tandem.runtime.paced.ledger import PacedLedger
 from tandem.runtime.paced.report import Lateness, judge
 from tandem.runtime.paced.shared_memory import Copy, emulated_contention, end_beside_s
 from tandem.runtime.paced.tokens import SyntheticTokens
+from tandem.runtime.paced.truth import PacedTruth
 from tandem.spec.dtype import DType
+from tandem.spec.hardware_file import pair_hardware
+from tandem.spec.parameters import layer_matrix_bytes
+from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
 
 STAGE_S = 1e-3
@@ -117,6 +121,20 @@ def test_dma_slows_down_host_work_as_far_as_both_ask_for_more_than_there_is() ->
     assert gauges.beside_copies_s(2.0, 4.0, 0) == gauges.beside_copies_s(2.0, 4.0, 2000)
     assert gauges.beside_copies_s(5.0, 9.0, 4000) == 9.0
     assert Gauges(None, Aliasing(0, 1, 8, 1)).beside_copies_s(2.0, 4.0, 2000) == 4.0
+
+
+def test_products_on_the_cpu_ask_for_the_weights_and_activations_that_they_read() -> None:
+    hardware = pair_hardware("t4", "server-genoa")
+    truth = PacedTruth(TINY, page(DType.FLOAT16), hardware, cpu_columns=TINY.intermediate_size // 4)
+
+    def size(part: Part, tokens: int) -> float:
+        stage = ProgramOp(OpKind.STAGE, Queue.CPU, part, (0,), 0, 1, (), (), (), Tier.HOST)
+        return truth.host_stage_bytes(stage, tokens)
+
+    layer = layer_matrix_bytes(TINY, Precision.uniform(DType.FLOAT16))
+    assert size(Part.PRE, 1) + size(Part.POST, 1) == pytest.approx(layer, rel=0.1)
+    assert 2 * size(Part.MLP, 8) > size(Part.MLP, 16) > size(Part.MLP, 8), "weights are read once"
+    assert size(Part.COLUMNS, 8) == pytest.approx(size(Part.MLP, 8) / 4)
 
 
 def test_probes_find_what_emulated_copies_take() -> None:

@@ -217,9 +217,10 @@ class PacedTruth:
         if op.layer in self._experts:
             return 0.0
         operations = self._operations[op.layer]
-        pre, _, post = default_stages(operations)
-        stages = {Part.PRE: pre, Part.POST: post, Part.MLP: split_post(operations).mlp}
-        return stage_bytes(stages[op.part].of(operations), tokens, self._dtype)
+        (pre, _, post), mlp = default_stages(operations), split_post(operations).mlp
+        stages = {Part.PRE: pre, Part.POST: post, Part.MLP: mlp, Part.COLUMNS: mlp}
+        size = stage_bytes(stages[op.part].of(operations), tokens, self._dtype)
+        return size * self._cpu_share if op.part is Part.COLUMNS else size
 
     def staged_bytes(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> int:
         """Activations that a copy brings to the other side."""
