@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 
 from tests.support.setups import Setup
 from tests.support.step_prices import round_prices
+from tests.support.switching import Switching
 
 from tandem.engine.stats import EngineStats
+from tandem.plan.strategy_names import STRATEGIES
 from tandem.spec.kv_type import KVType
 
 
@@ -34,7 +36,8 @@ class Mode:
 
 
 _AMPLE = 32  # blocks: more than all prompts and their tokens take; few, as each is checked often
-_SCARCE = 11
+_SCARCE = 11  # a block more than the longest of them
+_HYBRID = tuple(name for name in STRATEGIES if name != "gpu-only")
 
 
 def _on_device(stats: EngineStats) -> bool:
@@ -51,6 +54,26 @@ def _in_both(stats: EngineStats) -> bool:
 
 def _joined(stats: EngineStats) -> bool:
     return stats.cohort_joins > 0 and stats.host_attention_tokens > 0
+
+
+def _all_happened(stats: EngineStats) -> bool:
+    """Attention in both tiers, cohorts that came late, and rows that gave up their memory."""
+    met = _joined(stats) and _in_both(stats) and stats.cohort_waits > 0
+    return met and stats.preemptions > 0
+
+
+def _switching(names: tuple[str, ...], **options: object) -> Setup:
+    """Another of several strategies in every step; memory for two thirds of all tokens."""
+    base = {
+        "device_blocks": _SCARCE,
+        "preemption_mode": "swap",
+        "max_cohorts": 3,
+        "max_cohort_rows": 2,
+        "interposition_budget": 2,
+        "executor": "exact",
+        "prices": round_prices(2, layer_s=1.0, device_key_s=0.1, host_key_s=0.1, block_s=0.5),
+    }
+    return Setup(strategy=Switching(names, 8), **(base | options))  # pyright: ignore[reportArgumentType]
 
 
 def _lane(strategy: str, placement: str, **options: object) -> Setup:
@@ -212,6 +235,22 @@ MODES: tuple[Mode, ...] = (
         ),
         lambda s: s.prefix.fetched_tokens > 0,
         runs=2,
+    ),
+    Mode(
+        "exact-switching",
+        _switching(
+            STRATEGIES,
+            host_blocks=9,
+            max_host_seqs=2,
+            prompts_on_device=True,
+            executor_seed=8,
+        ),
+        lambda s: _all_happened(s) and s.transfers > 0,
+    ),
+    Mode(
+        "exact-switching-split",
+        _switching(_HYBRID, host_blocks=8, kv_placement="split", executor_seed=9),
+        _all_happened,
     ),
     Mode("threaded-split", _lane("ride-along", "split", executor="threaded"), _in_both),
     Mode("threaded-cohorts", _lane("rendezvous", "host", executor="threaded"), _joined),

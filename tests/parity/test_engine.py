@@ -12,6 +12,7 @@ from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES, Mode
 from tests.parity.tiny_models import CASES, Case, build
 from tests.support.engines import model_engine
+from tests.support.switching import Switching, SwitchingStrategy
 
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
@@ -83,5 +84,8 @@ def test_greedy_tokens_equal_transformers(
             for prompt, tokens in zip(PROMPTS, made, strict=True):
                 assert_greedy_parity(loaded.reference, prompt, tokens, ties)
         engine.check_idle()
-        stats = engine.stats
+        stats, strategy = engine.stats, engine.scheduler.strategy
     assert mode.happened(stats), stats
+    if isinstance(mode.setup.strategy, Switching):
+        assert isinstance(strategy, SwitchingStrategy)
+        assert strategy.used == set(mode.setup.strategy.names)

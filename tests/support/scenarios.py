@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from tests.support.script import Script
 from tests.support.setups import Setup
 from tests.support.step_prices import any_prices, slow_link
-from tests.support.switching import SwitchingStrategy
+from tests.support.switching import Switching, SwitchingStrategy
 
-from tandem.scheduler.strategies.registry import make_strategy
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -32,9 +31,7 @@ class Scenario:
 
     def switching(self) -> SwitchingStrategy:
         """The strategy under test."""
-        return SwitchingStrategy(
-            [make_strategy(name) for name in self.strategies], self.switch_seed
-        )
+        return Switching(self.strategies, self.switch_seed).make()
 
     def reference(self) -> Setup:
         """Everything on the device, ample memory, one step at a time, in program order."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tests.support.switching import Switching
+
 from tandem.cost.step_prices import StepPrices
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import SLOTTED, STREAM_SLOTS, Home, WeightPlacement
@@ -63,7 +65,7 @@ class Setup:
     """One engine under test; the defaults are the plainest one with ample memory.
 
     Attributes:
-        strategy: by name, or an object of the test's.
+        strategy: by name, an object of the test's, or one of several in every step.
         executor: `host` is the inline one as `--accelerator none` has it, with compiled kernels in
             both tiers where there are any; `exact` draws its order from `executor_seed`.
         homes: of layers, by number; others are resident. cpu_rules: as in the plan.
@@ -77,7 +79,7 @@ class Setup:
         disk: folder for cached prefixes. disk_bytes: that they may take there.
     """
 
-    strategy: str | Strategy = "gpu-only"
+    strategy: str | Strategy | Switching = "gpu-only"
     device_blocks: int = 128
     host_blocks: int = 0
     block_size: int = 16
@@ -123,6 +125,8 @@ class Setup:
 
     def make_strategy(self) -> Strategy:
         """The strategy object."""
+        if isinstance(self.strategy, Switching):
+            return self.strategy.make()
         return make_strategy(self.strategy) if isinstance(self.strategy, str) else self.strategy
 
     def scheduler_config(self, num_layers: int) -> SchedulerConfig:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import RowState
 from tandem.scheduler.strategies.base import Strategy
+from tandem.scheduler.strategies.registry import make_strategy
 from tandem.scheduler.view import SchedulerView
 
 
@@ -46,6 +47,18 @@ class SwitchingStrategy:
                 ahead = self._random.random() < 0.5
                 return replace(proposal, starts_ahead=ahead)
         return StepProposal()
+
+
+@dataclass(frozen=True, slots=True)
+class Switching:
+    """Names of strategies to switch between, and the seed of the choices."""
+
+    names: tuple[str, ...]
+    seed: int
+
+    def make(self) -> SwitchingStrategy:
+        """One that has drawn nothing yet."""
+        return SwitchingStrategy([make_strategy(name) for name in self.names], self.seed)
 
 
 def check_ranks(view: SchedulerView, proposal: StepProposal) -> None:
