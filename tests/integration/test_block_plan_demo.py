@@ -252,7 +252,7 @@ def test_what_host_memory_does_not_hold_is_planned_for_from_disk_and_runs(
 ) -> None:
     path = tmp_path / "plan.json"
     asked = ("--prompt", "117", "--generate", "12", "--requests", "7", "--dtype", "float32")
-    machine = ("--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "78MiB")
+    machine = ("--accelerator", str(PAIRS / "a10g-scaled.toml"), "--gpu-memory", "78MiB")
     sizes = ("--cpu-memory", "12MiB", "--disk", "1GB/s", "--max-num-batched-tokens", "128")
     assert main(["plan", DEMO, *machine, *sizes, *asked, "--offline", "--output", str(path)]) == 0
     read = read_plan(path).blocks.shape.weights.on_disk
@@ -272,7 +272,7 @@ def test_a_plan_for_another_model_is_refused(tmp_path: Path) -> None:
 def test_a_batch_runs_as_planned_and_is_resumed(tmp_path: Path) -> None:
     path, lines = tmp_path / "plan.json", tmp_path / "in.jsonl"
     asked = ("--prompt", "20-60", "--generate", "16", "--requests", "6", "--dtype", "float32")
-    machine = ("--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "84MiB")
+    machine = ("--accelerator", str(PAIRS / "a10g-scaled.toml"), "--gpu-memory", "84MiB")
     sizes = ("--cpu-memory", "200MiB", "--max-num-batched-tokens", "256")
     command = ("plan", DEMO, *machine, *sizes, *asked, "--offline", "--output", str(path))
     assert main([*command]) == 0

@@ -12,9 +12,10 @@ from tandem.bench.online.cell import Load, OnlineCell
 from tandem.bench.online.engine import build_engine
 from tandem.bench.online.latency_rows import EACH, FIRST, executed_latencies, simulated_latencies
 from tandem.bench.online.open_loop import serve
+from tandem.bench.online.overall import overall_rows
 from tandem.bench.online.plans import plan_policies
 from tandem.bench.online.plot import plot_online
-from tandem.bench.online.rows import describe, figures_of, median_errors, rows_of
+from tandem.bench.online.rows import describe, figures_of, rows_of
 from tandem.bench.online.suite import BASELINE, CellOutcome, OnlineBench, run_online
 from tandem.bench.online.window import steady_run
 from tandem.runtime.paced.perturbed_rates import Perturbation
@@ -101,10 +102,15 @@ def test_what_is_simulated_and_predicted_stands_beside_what_is_executed(
         assert figures[policy].simulated == pytest.approx(figures[policy].executed, rel=0.08)
     assert len({each.plan for each in outcome.planned}) == 3
     own = [figures[policy] for policy in ("gpu-only", "simple", "gpu-only/16")]
-    predicted, simulated = median_errors([outcome])
+    predicted, simulated, equal, worst = overall_rows(rows_of(outcome))
     assert predicted.value == sorted(abs(each.predicted / each.executed - 1) for each in own)[1]
     assert simulated.value == sorted(abs(each.simulated / each.executed - 1) for each in own)[1]
     assert simulated.case == "all cells, 3 plans"
+    best = max(own, key=lambda each: each.executed)
+    assert figures["auto"].auto_over is None
+    limit = 1.0 if best.auto_over is None else best.auto_over.lower_95
+    assert (equal.value, worst.value) == (float(limit >= 1), limit)
+    assert worst.case == "all cells, 1"
 
 
 def test_requests_wait_where_more_come_than_are_served(outcome: CellOutcome) -> None:

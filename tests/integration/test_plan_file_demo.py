@@ -30,11 +30,11 @@ EMULATED = "emulated:exact,seed=5"
 GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
 ALONE = ("--accelerator", "none", "--host", "desktop-ddr5")
 STREAMED = (
-    "--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "84MiB", "--cpu-memory", "200MiB",
+    "--accelerator", str(PAIRS / "a10g-scaled.toml"), "--gpu-memory", "84MiB", "--cpu-memory", "200MiB",
 )  # fmt: skip
 
 READ = (
-    "--accelerator", str(PAIRS / "small.toml"), "--gpu-memory", "79MiB", "--cpu-memory", "14MiB",
+    "--accelerator", str(PAIRS / "a10g-scaled.toml"), "--gpu-memory", "79MiB", "--cpu-memory", "14MiB",
     "--disk", "2GB/s", "--policy", "gpu-only",
 )  # fmt: skip
 

@@ -54,7 +54,7 @@ class PlacementBench:
 
     model: ModelSpec
     name: str
-    hardware: str = "small"
+    hardware: str = "a10g-scaled"
     layers: int = 8
     ways: tuple[HostLayers, ...] = WAYS
     memory_shares: tuple[float, ...] = (0.4, 0.7)

@@ -125,3 +125,15 @@ def write_record(record: BenchRecord, path: Path) -> None:
         path.write_text(record.to_json() + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; choose another --json") from None
+
+
+def read_record(path: Path) -> BenchRecord:
+    """A record from its JSON.
+
+    Raises:
+        ConfigError: it cannot be read, or is none.
+    """
+    try:
+        return BenchRecord.from_json(path.read_text("utf-8"))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no record of tandem bench: {error}") from None

@@ -30,7 +30,7 @@ _PROMPT_TOKENS = (512, 1536)
 _MAX_TOKENS = 4096
 _MAX_MODEL_LEN = _PROMPT_TOKENS[1] + _MAX_TOKENS
 _VOCAB_SIZE, _EOS_ID = 32_000, 2
-_MODEL, _HARDWARE = "llama-3.1-8b", "small"
+_MODEL, _HARDWARE = "llama-3.1-8b", "a10g-scaled"
 _KEY_BYTES = 4096.0  # of its keys and values of a token, in one layer
 
 

@@ -3,6 +3,7 @@
 import typer
 
 from tandem.cli.bench_host import batch, disk, engine, memory
+from tandem.cli.bench_join import join
 from tandem.cli.bench_kernels import copies, kernels, linear, perplexity, pool, prefill
 from tandem.cli.bench_offline import offline
 from tandem.cli.bench_online import calibration, online
@@ -11,7 +12,7 @@ from tandem.cli.bench_virtual import overlap, placement, preemption, simulator
 
 _SUITES = (
     engine, kernels, prefill, copies, linear, pool, perplexity, memory, online, calibration,
-    overlap, offline, batch, placement, disk, simulator, preemption, papers,
+    overlap, offline, batch, placement, disk, simulator, preemption, papers, join,
 )  # fmt: skip
 
 

@@ -111,12 +111,13 @@ def _execute(
 
     if not bench.virtual:
         native.choose_isa()  # refuses where there are no compiled kernels to profile
-    from tandem.bench.online.rows import describe, median_errors, rows_of
+    from tandem.bench.online.overall import overall_rows
+    from tandem.bench.online.rows import describe, rows_of
     from tandem.bench.online.suite import SUITE, run_online
 
     outcomes = run_online(bench, cells, report)
     rows = [row for outcome in outcomes for row in rows_of(outcome)]
-    finish(SUITE, machine, (*rows, *median_errors(outcomes)), json_path)
+    finish(SUITE, machine, (*rows, *overall_rows(rows)), json_path)
     if plot is not None:
         from tandem.bench.online.plot import plot_online
 

@@ -46,7 +46,7 @@ def placement(
     json_path: JsonOption = None,
     hardware: Annotated[
         str, typer.Option(help="Name or TOML file of the hardware to emulate.")
-    ] = "small",
+    ] = "a10g-scaled",
     model: Annotated[str, typer.Option(help="Name of a model's shape.")] = "llama-3.1-8b",
     layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
 ) -> None:

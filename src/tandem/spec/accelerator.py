@@ -26,7 +26,7 @@ class AcceleratorChoice:
     index: int = 0
     mode: Literal["exact", "paced"] = "exact"
     seed: int = 0
-    spec: str = "small"
+    spec: str = "a10g-scaled"
 
 
 def parse_accelerator(text: str) -> AcceleratorChoice:
@@ -50,7 +50,7 @@ def parse_accelerator(text: str) -> AcceleratorChoice:
 
 def _parse_emulated(text: str, rest: str) -> AcceleratorChoice:
     mode: Literal["exact", "paced"] = "exact"
-    seed, spec = 0, "small"
+    seed, spec = 0, "a10g-scaled"
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         if part in ("exact", "paced"):

@@ -19,6 +19,8 @@ _ASSETS = Path(__file__).resolve().parents[1] / "assets"
 ACCELERATORS, HOSTS, PAIRS = _ASSETS / "accelerators", _ASSETS / "hosts", _ASSETS / "pairs"
 
 # What a file may turn out to describe, and what to do then.
+_FORMER_PAIRS = {"small": "a10g-scaled"}
+"""Names by which scripts and records may still call packaged pairs."""
 _NO_PAIRS = {"a host": "name an accelerator, and this file as its host"}
 _NO_ACCELERATORS = {**_NO_PAIRS, "an accelerator with its host": "name it alone, without a host"}
 _NO_HOSTS = {
@@ -194,6 +196,8 @@ def packaged_file(folder: Path, name: str) -> Path | None:
     from tandem.spec.names import known_name
 
     known = known_name(name, _names(folder))
+    if known is None and folder == PAIRS:
+        known = _FORMER_PAIRS.get(name)
     return None if known is None else folder / f"{known}.toml"
 
 

@@ -179,7 +179,7 @@ def test_json_holds_the_plan_that_is_written(commands: Commands, tmp_path: Path)
 def test_a_trace_and_a_pair_s_file_may_be_given(commands: Commands, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n0,100,20\n60,300,40\n", "utf-8")
-    pair = str(PAIRS / "small.toml")
+    pair = str(PAIRS / "a10g-scaled.toml")
     ran = commands.run("plan", "qwen3-0.6b", "--accelerator", pair, "--trace", str(trace), "--json")
     found = json.loads(ran.out)
     assert found["workload"]["prompt_tokens"] == 200

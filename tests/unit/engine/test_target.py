@@ -142,7 +142,7 @@ def test_an_emulated_accelerator_has_its_description_s_memory(
 
 
 def test_an_emulated_accelerator_may_be_described_by_a_file(tmp_path: Path) -> None:
-    text = (PAIRS / "small.toml").read_text("utf-8")
+    text = (PAIRS / "a10g-scaled.toml").read_text("utf-8")
     path = tmp_path / "mine.toml"
     path.write_text(text.replace("6_000_000_000", "12_345_678"), "utf-8")
     assert resolve(f"emulated:{path}").capacities.device_bytes == 12_345_678

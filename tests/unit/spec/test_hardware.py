@@ -103,14 +103,14 @@ def test_an_a100_s_usual_host_has_slow_slots_and_is_all_for_one() -> None:
     assert "for one of its eight GPUs" in found.name
 
 
-def test_small_is_scaled_from_a_known_pair() -> None:
-    assert load_hardware("small").scaled_from in known_hardware()
+def test_the_scaled_a10g_is_scaled_from_a_known_pair() -> None:
+    assert load_hardware("a10g-scaled").scaled_from in known_hardware()
 
 
 def test_a_path_is_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text((PAIRS / "small.toml").read_text("utf-8"), "utf-8")
-    assert load_hardware(str(path)) == load_hardware("small")
+    path.write_text((PAIRS / "a10g-scaled.toml").read_text("utf-8"), "utf-8")
+    assert load_hardware(str(path)) == load_hardware("small")  # by its former name
 
 
 def test_a_copy_of_a_packaged_accelerator_is_read(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_a_copy_of_a_packaged_accelerator_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("accelerator", "host", "message"),
     [
-        ("t4", PAIRS / "small.toml", "an accelerator with its host: .*, without a host"),
+        ("t4", PAIRS / "a10g-scaled.toml", "an accelerator with its host: .*, without a host"),
         ("t4", ACCELERATORS / "t4.toml", "an accelerator: name it as the accelerator"),
         (HOSTS / "workstation.toml", "workstation", "a host: name an accelerator"),
-        (PAIRS / "small.toml", "workstation", "with its host: name it alone, without a host"),
+        (PAIRS / "a10g-scaled.toml", "workstation", "with its host: name it alone, without a host"),
     ],
 )
 def test_a_file_named_for_another_part_says_what_it_describes(
@@ -148,7 +148,7 @@ def test_names_may_be_in_any_case() -> None:
 
 
 def test_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"no hardware description 'h9'.*a10g.*small"):
+    with pytest.raises(ConfigError, match=r"no hardware description 'h9'.*a10g.*a10g-scaled"):
         load_hardware("h9")
 
 

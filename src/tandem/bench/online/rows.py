@@ -9,6 +9,7 @@ from tandem.bench.online.bed import PACED
 from tandem.bench.online.bound import Bound
 from tandem.bench.online.cell import DTYPE
 from tandem.bench.online.latency_rows import latency_lines, latency_rows
+from tandem.bench.online.overall import OVER_BEST, PREDICTED, SIMULATED
 from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
@@ -17,9 +18,6 @@ from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
 from tandem.probes.interleave import PairedRatio, paired_ratio
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.hardware_file import load_hardware
-
-MOST_ERROR = 0.1
-"""That the median of simulations may miss what is executed by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,36 @@ def figures_of(outcome: CellOutcome) -> tuple[PolicyFigures, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class BestOther:
+    """How `auto` compares with the best of the other policies, by the median window.
+
+    Attributes:
+        lower_95: of the paired ratio; 1 if its plan is `auto`'s.
+    """
+
+    policy: str
+    lower_95: float
+
+    @property
+    def equalled(self) -> bool:
+        """Whether `auto` is at least equal to it: not by medians, but by the limit."""
+        return self.lower_95 >= 1
+
+    def __str__(self) -> str:
+        verdict = "at least equal" if self.equalled else "NOT shown to be equal"
+        return f"auto is {verdict} to the best other, {self.policy}: lower 95% {self.lower_95:.3f}"
+
+
+def best_other(figures: Sequence[PolicyFigures]) -> BestOther | None:
+    """None if `auto` is alone."""
+    others = [each for each in figures if each.policy != AUTO]
+    if not others:
+        return None
+    best = max(others, key=lambda each: each.executed)
+    return BestOther(best.policy, 1.0 if best.auto_over is None else best.auto_over.lower_95)
+
+
 def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
     """Rows of the common record format."""
     figures = {each.policy: each for each in figures_of(outcome)}
@@ -86,14 +114,17 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
         row = partial(BenchRow, case, variant)
         limit = None if bound is None else bound.tokens_per_s
         rows.append(row_of_samples(case, variant, "throughput", each.rates, "tokens/s", limit))
-        rows.append(row("predicted over executed", each.predicted / each.executed, "ratio", 1.0))
-        rows.append(row("simulated over executed", each.simulated / each.executed, "ratio", 1.0))
+        rows.append(row(PREDICTED, each.predicted / each.executed, "ratio", 1.0))
+        rows.append(row(SIMULATED, each.simulated / each.executed, "ratio", 1.0))
         if each.auto_over is not None:
             ratio = each.auto_over
             rows += [
                 row("auto over it, paired", ratio.median, "ratio", 1.0, ratio.spread),
                 row("auto over it, lower 95%", ratio.lower_95, "ratio", 1.0),
             ]
+        best = best_other(tuple(figures.values())) if each.policy == AUTO else None
+        if best is not None:
+            rows.append(row(OVER_BEST, best.lower_95, "ratio", 1.0))
         if each.policy == AUTO and alone is not None and bound is not None:
             rows += _captured(row, each, alone, bound)
         if outcome.bed.word == PACED:
@@ -160,6 +191,9 @@ def describe(outcome: CellOutcome) -> list[str]:
     if bound is not None and alone is not None:
         most, plans = (each / alone.executed for each in (bound.tokens_per_s, bound.of_plans))
         lines.append(f"  bound {most:.2f}x gpu-only: {bound.how}; no plan exceeds {plans:.2f}x")
+    best = best_other(figures)
+    if best is not None:
+        lines.append(f"  {best}")
     for each in figures:
         lines += _policy_lines(outcome, each, alone, bound)
     lines += [
@@ -168,26 +202,6 @@ def describe(outcome: CellOutcome) -> list[str]:
     lines += latency_lines(outcome)
     lines += _replay_lines(outcome)
     return lines + [f"  {ratio}" for ratio in _ratios(outcome)]
-
-
-def median_errors(outcomes: Sequence[CellOutcome]) -> tuple[BenchRow, ...]:
-    """By how much predictions and simulations miss what was executed, over all cells and policies
-    that differ in their plans.
-    """
-    predicted: list[float] = []
-    simulated: list[float] = []
-    for outcome in outcomes:
-        different = {each.plan: each.policy for each in outcome.planned if each.plan is not None}
-        for figures in figures_of(outcome):
-            if figures.policy in different.values():
-                predicted.append(abs(figures.predicted / figures.executed - 1))
-                simulated.append(abs(figures.simulated / figures.executed - 1))
-    case, variant = f"all cells, {len(predicted)} plans", f"{outcomes[0].bed.word} all"
-    rows = {"predicted, error": predicted, "simulated, error": simulated}
-    return tuple(
-        row_of_samples(case, variant, metric, errors, "share", MOST_ERROR)
-        for metric, errors in rows.items()
-    )
 
 
 def _replay_lines(outcome: CellOutcome) -> list[str]:

@@ -7,13 +7,9 @@ from tandem.bench.online.plans import parse_policy
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.errors import ConfigError
 
-_MODELS = {
-    "t4-scaled": ("llama-2-7b",),
-    "small": ("llama-3.1-8b", "llama-2-7b"),
-    "rtx4090-scaled": ("llama-3.1-8b", "llama-2-7b"),
-}
-"""Emulated pairs, and the models that the cards are used with."""
-_LOADS = (Load(1, 600), Load(1, 2400), Load(512, 64), Load(512, 512))
+_HARDWARE = ("t4-scaled", "a10g-scaled", "rtx4090-scaled")
+_MODELS = ("llama-3.1-8b", "llama-2-7b")
+_LOADS = (Load(1, 50), Load(1, 1000), Load(512, 64), Load(512, 512))
 _TERMS, _TILE_ROWS, _JITTER = 0.3, 64, 0.02
 
 
@@ -47,8 +43,8 @@ def choose_cells(
     wanted = choose_loads(loads)
     return [
         make_cell(card, model, layers, load, truth)
-        for card in hardware or tuple(_MODELS)
-        for model in models or _MODELS.get(card, ("llama-3.1-8b",))
+        for card in hardware or _HARDWARE
+        for model in models or _MODELS
         for load in wanted
     ]
 

@@ -1,0 +1,56 @@
+"""One record of several: cells of `tandem bench online` that were run apart."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tandem.bench.online.overall import cell_rows, overall_rows
+from tandem.bench.online.suite import SUITE
+from tandem.bench.records import BenchRecord, BenchRow
+from tandem.spec.errors import ConfigError
+
+_VARIES = "load_average"  # of the machine, from one run to the next
+
+
+def joined(parts: Mapping[str, BenchRecord], command: str) -> BenchRecord:
+    """All their cells in one record, with what they say together.
+
+    Args:
+        parts: by their files' names. command: by which they are joined; theirs become notes.
+
+    Raises:
+        ConfigError: another suite, machine or kind of time, or a cell that two of them have.
+    """
+    (first_name, first), *others = parts.items()
+    for name, part in parts.items():
+        if part.suite != SUITE:
+            raise ConfigError(f"{name} is of '{part.suite}'; only records of '{SUITE}' are joined")
+    for name, part in others:
+        field = _differing(first.machine, part.machine)
+        if field is not None:
+            raise ConfigError(
+                f"{name} and {first_name} differ in '{field}': {part.machine.get(field)!r} and "
+                f"{first.machine.get(field)!r}; run both on one machine, at one commit",
+            )
+    rows = [row for part in parts.values() for row in cell_rows(part.rows)]
+    _check(parts, rows)
+    notes = [f"{name}: {part.command}" for name, part in parts.items()]
+    notes += dict.fromkeys(note for part in parts.values() for note in part.notes)
+    return BenchRecord(SUITE, command, first.machine, (*rows, *overall_rows(rows)), tuple(notes))
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """The first field in which two machines differ."""
+    names = dict.fromkeys((*one, *other))
+    return next((n for n in names if n != _VARIES and one.get(n) != other.get(n)), None)
+
+
+def _check(parts: Mapping[str, BenchRecord], rows: list[BenchRow]) -> None:
+    words = {row.variant.partition(" ")[0] for row in rows}
+    if len(words) > 1:
+        raise ConfigError(f"figures of {' and '.join(sorted(words))} time do not go together")
+    found: dict[str, str] = {}
+    for name, part in parts.items():
+        for case in {row.case for row in cell_rows(part.rows)}:
+            if case in found:
+                raise ConfigError(f"{found[case]} and {name} both have '{case}'; leave one out")
+            found[case] = name

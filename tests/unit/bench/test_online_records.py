@@ -1,0 +1,102 @@
+"""Whether auto is at least equal, and records of cells that were run apart."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tandem.bench.online.joining import joined
+from tandem.bench.online.overall import OVER_BEST, PREDICTED, SIMULATED, overall_rows
+from tandem.bench.online.rows import PolicyFigures, best_other
+from tandem.bench.records import BenchRecord, BenchRow, read_record, write_record
+from tandem.probes.interleave import paired_ratio
+from tandem.spec.errors import ConfigError
+
+MACHINE = {"cpu": "one", "git_commit": "abc", "load_average": 0.1}
+
+
+def figures(policy: str, *rates: float, auto: tuple[float, ...] | None = None) -> PolicyFigures:
+    """A policy's; `auto`: windows of auto's other plan."""
+    over = None if auto is None else paired_ratio(auto, rates)
+    return PolicyFigures(policy, 1.0, 1.0, rates, over, 0, (), ())
+
+
+def test_auto_is_held_against_the_best_by_the_lower_limit_of_pairs() -> None:
+    """One bad window of seven: better by the median, not shown to be."""
+    auto = (110.0, 111.0, 90.0, 112.0, 89.0, 88.0, 109.0)
+    best = figures("neo", *(100.0,) * 7, auto=auto)
+    found = best_other((figures("auto", *auto), figures("gpu-only", 50.0, auto=(1.0,)), best))
+    assert found is not None
+    assert best.auto_over is not None
+    assert best.auto_over.median > 1 > found.lower_95
+    assert (found.policy, found.equalled) == ("neo", False)
+    assert "NOT shown to be equal to the best other, neo" in str(found)
+
+
+def test_a_plan_that_is_autos_is_equal_and_nobody_else_is_none() -> None:
+    found = best_other((figures("auto", 5.0), figures("apex", 5.0)))
+    assert found is not None
+    assert found.equalled
+    assert best_other((figures("auto", 5.0),)) is None
+
+
+def rows(case: str, limit: float, *predicted: float) -> tuple[BenchRow, ...]:
+    """A cell's; plans by what was predicted, the last one told twice."""
+    found = [
+        BenchRow(case, f"virtual {n}", metric, value, "ratio", 1.0, (value, value))
+        for n, value in enumerate((*predicted, predicted[-1]))
+        for metric in (PREDICTED, SIMULATED)
+    ]
+    told = BenchRow(case, "virtual auto", OVER_BEST, limit, "ratio", 1.0, (limit, limit))
+    return (*found, told)
+
+
+def record(case: str, limit: float, *predicted: float) -> BenchRecord:
+    made = rows(case, limit, *predicted)
+    command = f"tandem bench online {case}"
+    return BenchRecord("online", command, MACHINE, (*made, *overall_rows(made)))
+
+
+def test_joined_records_are_one_over_all_their_cells() -> None:
+    one, other = record("a", 1.02, 1.1, 0.95), record("b", 0.99, 1.2)
+    quieter = replace(other, machine={**MACHINE, "load_average": 0.0})
+    found = joined({"1.json": one, "2.json": quieter}, "tandem bench join")
+    together = {(row.case, row.metric): row for row in found.rows if row.case.startswith("all")}
+    assert together["all cells, 3 plans", "predicted, error"].value == pytest.approx(0.1)
+    assert together["all cells, 2", "at least equal to the best other policy"].value == 0.5
+    worst = together["all cells, 2", f"{OVER_BEST}, worst cell"]
+    assert (worst.value, worst.spread) == (0.99, (0.99, 1.02))
+    assert len(together) == 4
+    assert {row.case for row in found.rows} >= {"a", "b"}
+    assert found.notes == (
+        "1.json: tandem bench online a", "2.json: tandem bench online b",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (record("a", 1.0, 1.0), "both have 'a'; leave one out"),
+        (replace(record("b", 1.0, 1.0), suite="simulator"), "only records of 'online'"),
+        (replace(record("b", 1.0, 1.0), machine={**MACHINE, "git_commit": "d"}), "'git_commit'"),
+        (
+            replace(
+                record("b", 1.0, 1.0),
+                rows=tuple(replace(row, variant="paced x") for row in rows("b", 1.0, 1.0)),
+            ),
+            "paced and virtual",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(second: BenchRecord, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        joined({"1.json": record("a", 1.0, 1.0), "2.json": second}, "")
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_record(record("a", 1.0, 1.0), path)
+    assert read_record(path) == record("a", 1.0, 1.0)
+    path.write_text("{}")
+    with pytest.raises(ConfigError, match="is no record of tandem bench"):
+        read_record(path)
