@@ -161,7 +161,7 @@ def _simulate_papers(
 def calibration(
     json_path: JsonOption = None,
     layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
-    truths: Annotated[int, typer.Option(help="For each cell.", min=1)] = 6,
+    truths: Annotated[int, typer.Option(help="For each cell and deviation.", min=1)] = 2,
 ) -> None:
     """What --calibrate makes of wrong times.
 
