@@ -5,23 +5,38 @@ block used again too early or a missing wait is an error and not a small differe
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.support.engines import TestEngine, model_engine, tiny_model, toy_engine
+from tests.support.rank_waits import WaitWatch
 from tests.support.scenarios import Scenario, scenarios
 from tests.support.script import Generated, Script, max_steps, run
+from tests.support.setups import Setup
 from tests.support.ties import differs_at_tie
 
 from tandem.runtime.running import Running
+from tandem.scheduler.strategies.base import Strategy
 from tandem.spec.errors import EngineDeadError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 NUM_LAYERS = 2
+_SLOT_BYTES, _BESIDE_BYTES = 4096 + 32, 16384  # of a file of pages
+
+
+def setup_on(scenario: Scenario, strategy: Strategy, disk: Path) -> Setup:
+    """A scenario's setup, with the folder as its disk if there is one."""
+    setup = replace(scenario.setup, strategy=strategy)
+    if not scenario.disk_blocks:
+        return setup
+    room = _BESIDE_BYTES + scenario.disk_blocks * _SLOT_BYTES
+    return replace(setup, disk=disk, disk_bytes=room)
 
 
 def check_results(
@@ -50,15 +65,25 @@ def test_any_run_gives_the_tokens_of_the_plain_run(scenario: Scenario) -> None:
 
     strategy = scenario.switching()
     bound = max_steps(scenario.script, NUM_LAYERS)
-    with toy_engine(replace(scenario.setup, strategy=strategy), NUM_LAYERS) as engine:
-        results = run(engine.core, scenario.script, steps=bound)
-        engine.check_idle()
-        stats = engine.stats
+    lives = 2 if scenario.disk_blocks else 1  # the second one finds what the first one wrote
+    with TemporaryDirectory() as folder:
+        setup = setup_on(scenario, strategy, Path(folder))
+        for _ in range(lives):
+            with toy_engine(setup, NUM_LAYERS) as engine:
+                watch = WaitWatch(engine)
+                results = run(engine.core, scenario.script, steps=bound, after_step=watch.look)
+                if engine.disk is not None:
+                    engine.settle_disk()
+                engine.check_idle()
+                stats = engine.stats
+            check_results(scenario, results, expected)
 
-    check_results(scenario, results, expected)
     event(f"strategies {sorted(strategy.used)}")
+    event(f"longest wait {watch.longest // 10 * 10} sweeps")
     event(f"preempted {stats.preemptions > 0}, moved {stats.transfers > 0}")
     event(f"joins {stats.cohort_joins > 0}, waits {stats.cohort_waits > 0}")
+    if stats.disk is not None:
+        event(f"disk: written {stats.disk.written_blocks > 0}, read {stats.disk.read_blocks > 0}")
 
 
 @contextmanager
@@ -88,10 +113,12 @@ def test_an_operation_that_fails_ends_the_run_with_a_beginning_of_the_tokens(
     with toy_engine(scenario.reference(), NUM_LAYERS) as engine:
         expected = run(engine.core, plain, steps=max_steps(plain, NUM_LAYERS))
 
-    setup = replace(scenario.setup, strategy=scenario.switching())
     bound, failed = max_steps(scenario.script, NUM_LAYERS), False
     got: dict[str, list[int]] = {request_id: [] for request_id in expected}
-    with toy_engine(setup, NUM_LAYERS) as engine, breaking(engine, at):
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        setup = setup_on(scenario, scenario.switching(), Path(folder))
+        engine = stack.enter_context(toy_engine(setup, NUM_LAYERS))
+        stack.enter_context(breaking(engine, at))
         step = engine.core.step
 
         def told():

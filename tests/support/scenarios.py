@@ -22,12 +22,15 @@ class Scenario:
 
     Attributes:
         switch_seed: of the choice among `strategies` at every step.
+        disk_blocks: for which there is room on a disk, below what the host caches of prefixes; 0:
+            no disk.
     """
 
     setup: Setup
     script: Script
     strategies: tuple[str, ...]
     switch_seed: int
+    disk_blocks: int = 0
 
     def switching(self) -> SwitchingStrategy:
         """The strategy under test."""
@@ -122,7 +125,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         executor_seed=draw(st.integers(0, 2**16)),
         overlap=draw(st.booleans()),
         launch_ahead_steps=draw(st.sampled_from((2, 2, 3))),
-        max_cohorts=draw(st.sampled_from((1, 2))),
+        max_cohorts=draw(st.sampled_from((1, 2, 3, 5))),
         max_cohort_rows=draw(st.sampled_from((1, 3, 256))),
         interposition_budget=draw(st.sampled_from((1, 2, 8))),
         seed=draw(st.integers(0, 3)),
@@ -131,7 +134,9 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         tpot_bound_s=draw(st.sampled_from((None, None, 1e-3, 1.0))),
         ttft_bound_s=draw(st.sampled_from((None, None, 1e-3, 3.0, 30.0))),
     )
-    return Scenario(setup, script, strategies, draw(st.integers(0, 2**16)))
+    caches = setup.prefix_caching and int(setup.host_blocks * setup.host_prefix_share) > 0
+    disk_blocks = draw(st.sampled_from((0, 1, 8, 64))) if caches else 0
+    return Scenario(setup, script, strategies, draw(st.integers(0, 2**16)), disk_blocks)
 
 
 @st.composite

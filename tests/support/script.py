@@ -1,6 +1,6 @@
 """Drive an engine: requests that arrive and are aborted at given steps, to completion."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tandem.engine.clients.driver import Core
@@ -74,7 +74,9 @@ def max_steps(script: Script, num_layers: int) -> int:
     return script.last_step + 200 + 4 * 8 * (num_layers + 1) * tokens
 
 
-def run(core: Core, script: Script, *, steps: int) -> dict[str, Generated]:
+def run(
+    core: Core, script: Script, *, steps: int, after_step: Callable[[], None] = lambda: None
+) -> dict[str, Generated]:
     """Run a script to its end; returns what each request got.
 
     Raises:
@@ -92,6 +94,7 @@ def run(core: Core, script: Script, *, steps: int) -> dict[str, Generated]:
             results[request_id].aborted |= results[request_id].under_way
             core.abort(request_id)
         _take_outputs(core, results)
+        after_step()
         step += 1
     return results
 
