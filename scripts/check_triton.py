@@ -68,6 +68,7 @@ BOUNDED = ("8/4/256",)
 STORED = ("fp8", "int8", "int4")  # beside what queries are
 QUERIES = ("fp16", "bf16", "fp32")
 MOST_SPILLED = 512  # bytes of a thread, which the first cache holds for all threads of a program
+_FP8 = WeightFormat(8, 128, floats=True)
 CODE_BITS = {"int8": 8, "int4": 4}
 BLOCK_SIZE = 64
 _SIZES = ("inputs", "outputs", "groups")  # multiples of 16
@@ -151,9 +152,13 @@ def others() -> Iterator[Case]:
         yield Case(f"append {new} as int{bits}", append_codes, types, codes, {"num_warps": 1})
 
 
+def _scales(format: WeightFormat | None) -> str:
+    return "*fp32" if format is not None and format.floats else "*fp16"
+
+
 def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Case]:
     """One row, and as many as are multiplied by codes; weights dequantized before."""
-    types = {"x": f"*{query}", "codes": "*u8", "scales": "*fp16", "zeros": "*u8"}
+    types = {"x": f"*{query}", "codes": "*u8", "scales": _scales(format), "zeros": "*u8"}
     types |= {"bias": f"*{query}", "y": f"*{query}", "weight": f"*{query}"}
     types |= dict.fromkeys(("rows", "outputs", "groups", "split_groups"), "i32")
     fixed: dict[str, Any] = {"GROUP": format.group, "CODE_BITS": format.bits}
@@ -177,7 +182,7 @@ def experts(query: str, format: WeightFormat | None, *, has_dot: bool) -> Iterat
     """Gates and ups, then results times shares, of few and of many places for each expert."""
     element_bytes = _BYTES[query]
     types = dict.fromkeys(("offsets", "order", "starts"), "*i64")
-    types |= {"x": f"*{query}", "codes": "*u8", "scales": "*fp16", "zeros": "*u8"}
+    types |= {"x": f"*{query}", "codes": "*u8", "scales": _scales(format), "zeros": "*u8"}
     types |= {"weights": f"*{query}", "shares": "*fp32"}
     types |= dict.fromkeys(("outputs", "groups", "inputs"), "i32")
     for places in (8, 1 << 14):
@@ -240,10 +245,10 @@ def all_cases(capability: int) -> Iterator[Case]:
                 for stored in ("bf16", "int8", "int4"):
                     yield from attention(label, "bf16", stored, has_dot=dot)
     for query in QUERIES:
-        for format in (WeightFormat(4, 128), WeightFormat(8, 128), WeightFormat(4, 32)):
+        for format in (WeightFormat(4, 128), WeightFormat(8, 128), _FP8, WeightFormat(4, 32)):
             if format.group == 128 or (is_ampere and query == "bf16"):
                 yield from products(query, format, has_dot=dot)
-        for format in (None, WeightFormat(4, 128), WeightFormat(8, 128)):
+        for format in (None, WeightFormat(4, 128), WeightFormat(8, 128), _FP8):
             if query != "fp32" or format is None:
                 yield from experts(query, format, has_dot=dot)
 
@@ -254,6 +259,7 @@ def quick_cases() -> Iterator[Case]:
     for stored in ("bf16", "fp8", "int4"):
         yield next(attention("32/8/128", "bf16", stored, has_dot=True))
     yield from products("bf16", WeightFormat(4, 128), has_dot=True)
+    yield from products("bf16", _FP8, has_dot=True)
     for format in (None, WeightFormat(4, 128)):
         yield next(experts("bf16", format, has_dot=True))
 

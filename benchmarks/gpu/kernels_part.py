@@ -32,6 +32,7 @@ from tandem.probes.kernel_pages import code_pages, float_pages, held_dtype
 from tandem.probes.timing import timed
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.scaled_floats import ScaledFloats
 from tandem.runtime.choose_kernels import choose_kernels, page_shape
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
@@ -40,7 +41,7 @@ from tandem.spec.tier import Tier
 from tandem.spec.weight_format import WeightFormat
 
 OURS, TORCH, COPY = "ours", "torch best", "copy"
-_FORMATS = WeightFormat(8, 64), WeightFormat(4, 128)
+_FORMATS = WeightFormat(8, 64), WeightFormat(8, 128, floats=True), WeightFormat(4, 128)
 _DRAWS = {"greedy": (0.0, 1.0), "drawn": (0.8, 1.0), "top-p": (0.8, 0.9)}
 """Temperature and top-p of rows."""
 _COPY_BYTES = 256 << 20
@@ -256,7 +257,7 @@ class _Kernels:
         weight = torch.randn(outputs, inputs, device=self._device) / inputs**0.5
         if format is None:
             return Affine(weight.to(self._dtype))
-        held: QuantizedWeight = quantize(weight, format)
+        held = _narrow(weight, format) if format.floats else quantize(weight, format)
         return Affine(held.q, None, held)
 
     def _experts(self, sizes: MixtureSizes, format: WeightFormat | None) -> None:
@@ -373,6 +374,13 @@ def _draw_floats(logits: Tensor, temperature: float, top_p: float) -> Tensor:
     falling, ids = shares.sort(-1, descending=True)
     falling[falling.cumsum(-1) - falling >= top_p] = 0
     return ids.gather(-1, falling.multinomial(1))
+
+
+def _narrow(weight: Tensor, format: WeightFormat) -> QuantizedWeight:
+    """As a checkpoint of FP8 by channel has it."""
+    scales = weight.abs().amax(1, keepdim=True) / torch.finfo(torch.float8_e4m3fn).max
+    codes = (weight / scales).to(torch.float8_e4m3fn)
+    return ScaledFloats(codes, scales, weight.shape[1]).packed(format)
 
 
 def _over_torch(case: str, paired: PairedRatio) -> Iterator[BenchRow]:

@@ -47,9 +47,12 @@ class NativeLinear:
         """A map by a quantized weight, which is dequantized on the way.
 
         Raises:
-            ValueError: tensors that are not contiguous, or a bias of another type or shape.
+            ValueError: tensors that are not contiguous, or a bias of another type or shape; floats
+                of a byte, which the compiled kernels do not read.
         """
         w = weight
+        if w.format.floats:
+            raise ValueError(f"the compiled kernels do not read weights in {w.format}")
         handle = _native.LinearWeight.quantized(
             w.q, w.format.bits, w.scales, w.zeros, _detached(bias)
         )

@@ -12,6 +12,8 @@ Imported only where Triton is: see `triton_support.available`.
 import triton
 import triton.language as tl
 
+from tandem.kernels.triton_floats import narrow_values
+
 # pyright: reportUnknownMemberType=false, reportUntypedFunctionDecorator=false, reportOperatorIssue=false
 
 _LN_2 = tl.constexpr(0.6931471805599453)
@@ -32,15 +34,6 @@ def _page_rows(
 
 
 @triton.jit
-def _narrow_values(codes):
-    """Numbers of e4m3 codes uint8, float32: as float16, which has them times 2^-8."""
-    size = (codes & 0x7F).to(tl.uint16) << 7
-    sign = (codes & 0x80).to(tl.uint16) << 8
-    nan = tl.where(size == 0x3F80, 0x7C00, 0).to(tl.uint16)
-    return (size | sign | nan).to(tl.float16, bitcast=True).to(tl.float32) * 256.0
-
-
-@triton.jit
 def _load_float(
     pages,
     block,  # int64 [keys]
@@ -58,7 +51,7 @@ def _load_float(
     mask = is_used[:, None] & (dim < HEAD_DIM)[None, :]
     place = pages + row[:, None] * HEAD_DIM + dim[None, :]
     if pages.dtype.element_ty == tl.uint8:
-        values = _narrow_values(tl.load(place, mask=mask, other=0))
+        values = narrow_values(tl.load(place, mask=mask, other=0))
     else:
         values = tl.load(place, mask=mask, other=0.0)
     return values

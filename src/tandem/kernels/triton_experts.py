@@ -41,8 +41,8 @@ def _store(
 def multiply_expert_codes(
     x,  # [places / PER_ROW, inputs]
     codes,  # uint8; of some expert: [outputs, bytes of a row]
-    scales,  # float16; of that expert: [outputs, groups]
-    zeros,  # uint8; likewise
+    scales,  # float16; of that expert: [outputs, groups]; float32 if codes are e4m3 floats
+    zeros,  # uint8; likewise; of floats there are none
     offsets,  # int64 [3, experts]: from there to each expert's; of codes in units
     order,  # int64 [places]; in the order of experts
     starts,  # int64 [experts + 1]; where in it each expert's begin

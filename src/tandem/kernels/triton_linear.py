@@ -9,6 +9,8 @@ Imported only where Triton is: see `triton_support.available`.
 import triton
 import triton.language as tl
 
+from tandem.kernels.triton_floats import narrow_values
+
 # pyright: reportUnknownMemberType=false, reportUntypedFunctionDecorator=false, reportOperatorIssue=false
 
 _RUN = tl.constexpr(32)  # elements among which the halves of 4-bit bytes lie: see `quant.packing`
@@ -38,11 +40,36 @@ def times(
 
 
 @triton.jit
+def _load_zeros(
+    zeros,
+    scales,  # of which type they are tells of what `q` are: float32 beside floats
+    of_group,
+    mask,
+):
+    """Zeros as float32; of floats, which have none, 0."""
+    if scales.dtype.element_ty == tl.float32:
+        found = tl.zeros_like(of_group).to(tl.float32)
+    else:
+        found = tl.load(zeros + of_group, mask=mask, other=0).to(tl.float32)
+    return found
+
+
+@triton.jit
+def _steps(code, zero, scales):
+    """`q - z` of codes of 8 bits, or of halves of them, or the floats that they are: float32."""
+    if scales.dtype.element_ty == tl.float32:
+        found = narrow_values(code)
+    else:
+        found = code.to(tl.float32) - zero
+    return found
+
+
+@triton.jit
 def add_codes(
     x,  # [any rows, inputs]
     codes,  # uint8 [outputs, bytes of a row]
-    scales,  # float16 [outputs, groups]
-    zeros,  # uint8 [outputs, groups]
+    scales,  # float16 [outputs, groups]; float32 if codes are e4m3 floats
+    zeros,  # uint8 [outputs, groups]; of floats there are none
     sums,  # float32 [rows, OUTPUTS]
     row,  # int64 [rows]; of x
     out,  # int64 [OUTPUTS]
@@ -65,7 +92,7 @@ def add_codes(
     has_group = is_out[:, None] & (group + step_group < last)[None, :]
     of_group = out[:, None] * groups + (group + step_group)[None, :]
     scale = tl.load(scales + of_group, mask=has_group, other=0.0).to(tl.float32)[:, :, None]
-    zero = tl.load(zeros + of_group, mask=has_group, other=0).to(tl.float32)[:, :, None]
+    zero = _load_zeros(zeros, scales, of_group, has_group)[:, :, None]
     is_byte = group + byte // GROUP_BYTES < last
     of_byte = out[:, None] * (groups * GROUP_BYTES) + (group * GROUP_BYTES + byte)[None, :]
     code = tl.load(codes + of_byte, mask=is_out[:, None] & is_byte[None, :], other=0)
@@ -73,7 +100,7 @@ def add_codes(
     of_input = row[:, None] * (groups * GROUP) + (group * GROUP + element)[None, :]
     has_input = is_row[:, None] & is_byte[None, :]
     low = code & 15 if CODE_BITS == 4 else code
-    w = tl.reshape((low.to(tl.float32) - zero) * scale, [OUTPUTS, STEP_BYTES])
+    w = tl.reshape(_steps(low, zero, scales) * scale, [OUTPUTS, STEP_BYTES])
     taken = tl.load(x + of_input, mask=has_input, other=0.0)
     sums = times(taken, w.to(taken.dtype), sums, USE_DOT)
     if CODE_BITS == 4:
@@ -88,8 +115,8 @@ def add_codes(
 def multiply_codes(
     x,  # [rows, inputs]
     codes,  # uint8 [outputs, bytes of a row]
-    scales,  # float16 [outputs, groups]
-    zeros,  # uint8 [outputs, groups]
+    scales,  # float16 [outputs, groups]; float32 if codes are e4m3 floats
+    zeros,  # uint8 [outputs, groups]; of floats there are none
     bias,  # [outputs] if HAS_BIAS; else unused
     y,  # [splits, rows, outputs]
     rows,
@@ -104,7 +131,8 @@ def multiply_codes(
     HAS_BIAS: tl.constexpr,
     USE_DOT: tl.constexpr,  # matrix units; ROWS and OUTPUTS are then at least 16
 ):
-    """`x @ ((q - z) s).T`, each weight rounded to the type of `x`, sums in float32.
+    """`x @ ((q - z) s).T`, of floats `x @ (q s).T`; each weight is rounded to the type of `x`, sums
+    are float32.
 
     Grid: [tiles of outputs, tiles of rows, splits]; a split has some of the groups.
     """
@@ -128,15 +156,15 @@ def multiply_codes(
 @triton.jit
 def dequantize_codes(
     codes,  # uint8 [outputs, bytes of a row]
-    scales,  # float16 [outputs, groups]
-    zeros,  # uint8 [outputs, groups]
+    scales,  # float16 [outputs, groups]; float32 if codes are e4m3 floats
+    zeros,  # uint8 [outputs, groups]; of floats there are none
     weight,  # [outputs, inputs]
     groups,
     GROUP: tl.constexpr,
     CODE_BITS: tl.constexpr,
     BYTES: tl.constexpr,  # of a program
 ):
-    """`(q - z) s` in the type of `weight`.
+    """`(q - z) s`, of floats `q s`, in the type of `weight`.
 
     Grid: [outputs, pieces of a row]; only the first may exceed 65,535.
     """
@@ -146,12 +174,12 @@ def dequantize_codes(
     is_byte = byte < groups * GROUP_BYTES
     of_group = out * groups + byte // GROUP_BYTES
     scale = tl.load(scales + of_group, mask=is_byte, other=0.0).to(tl.float32)
-    zero = tl.load(zeros + of_group, mask=is_byte, other=0).to(tl.float32)
+    zero = _load_zeros(zeros, scales, of_group, is_byte)
     code = tl.load(codes + out * (groups * GROUP_BYTES) + byte, mask=is_byte, other=0)
     begin = piece * (BYTES * 8 // CODE_BITS) + _elements(BYTES, CODE_BITS)
     target = weight + out * (groups * GROUP) + begin
     low = code & 15 if CODE_BITS == 4 else code
-    value = (low.to(tl.float32) - zero) * scale
+    value = _steps(low, zero, scales) * scale
     tl.store(target, value.to(weight.dtype.element_ty), mask=is_byte)
     if CODE_BITS == 4:
         value = ((code >> 4).to(tl.float32) - zero) * scale

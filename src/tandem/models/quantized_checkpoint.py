@@ -1,7 +1,7 @@
 """Which maps of a checkpoint are quantized, and what that means for a model in memory."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,10 +83,16 @@ def find_maps(
     return maps
 
 
-def stored_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
+def stored_formats(
+    directory: Path, spec: ModelSpec, *, floats: bool = False
+) -> dict[str, WeightFormat]:
     """What holds the layers' quantized maps without loss, by canonical name.
 
-    Maps that only floating point holds are left out, and so are those that are not quantized.
+    Maps that only wider floating point holds are left out, and so are those that are not quantized.
+
+    Args:
+        floats: maps of e4m3 floats count, too, where all layers have them alike; else they are left
+            out.
 
     Raises:
         ModelError: a damaged checkpoint, one that is quantized in a way that is not supported, or
@@ -104,8 +110,13 @@ def stored_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
             "no tensor is; remove its quantization_config"
         )
     found: dict[str, WeightFormat | None] = {}
-    for layer in range(spec.num_layers):
-        for name, format in _layer_formats(spec, architecture, tensors, maps, layer).items():
+    layers = [
+        _layer_formats(spec, architecture, tensors, maps, layer) for layer in range(spec.num_layers)
+    ]
+    wide = _wide(layers, floats=floats)
+    for layer, its_formats in enumerate(layers):
+        for name, stored in its_formats.items():
+            format = None if name in wide else stored
             if found.setdefault(name, format) != format:
                 raise _unlike(directory, f"'{name}' of layers 0 and {layer}")
     formats = {name: format for name, format in found.items() if format is not None}
@@ -116,6 +127,27 @@ def stored_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
             if len({formats.get(name) for name in names}) > 1:
                 raise _unlike(directory, f"{' and '.join(names)} of a layer")
     return formats
+
+
+def _wide(layers: Sequence[Mapping[str, WeightFormat | None]], *, floats: bool) -> set[str]:
+    """Maps that become wider floating point: those of floats that are not alike in all layers, or
+    in all that lies in one tensor; all of floats unless `floats`.
+    """
+    kinds: dict[str, set[WeightFormat | None]] = defaultdict(set)
+    for layer in layers:
+        for name, format in layer.items():
+            kinds[name].add(format)
+    narrow = {name for name, its in kinds.items() if any(f and f.floats for f in its)}
+    if not floats:
+        return narrow
+    wide = {name for name in narrow if len(kinds[name]) > 1}
+    for name in narrow:
+        owner, dot, own_name = name.rpartition(".")
+        for parts in FUSED_MODULES.values():
+            names = [owner + dot + part for part in parts]
+            if own_name in parts and any(kinds.get(each) != kinds[name] for each in names):
+                wide.add(name)
+    return wide
 
 
 def _layer_formats(

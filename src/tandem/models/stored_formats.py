@@ -21,8 +21,8 @@ _LEFT_OUT = ("ignore", "modules_to_not_convert", "ignored_layers")
 
 def folder_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
     """What holds the layers' quantized maps without loss, by canonical name; empty if nothing is
-    quantized, or only floating point holds it. Without weights, all maps are taken to be quantized
-    but those that config.json leaves out.
+    quantized, or in floating point, which plans count in the wider type that the CPU reads. Without
+    weights, all maps are taken to be quantized but those that config.json leaves out.
 
     Raises:
         ModelError: quantized in a way that is not supported, or a damaged checkpoint.
@@ -43,7 +43,7 @@ def folder_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
             continue
         weight = quantization.weight(module, _ANY_TENSORS)
         format = None if weight is None else weight.format(inputs)
-        if format is not None:
+        if format is not None and not format.floats:
             found[name] = format
     return found
 

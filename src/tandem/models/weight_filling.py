@@ -5,6 +5,7 @@ from torch import Tensor
 
 from tandem.models.weights import Parameter
 from tandem.quant.quantize import quantize_into
+from tandem.quant.scaled_floats import ScaledFloats
 from tandem.quant.whole_numbers import WholeNumbers
 
 
@@ -12,7 +13,7 @@ class RangeError(ValueError):
     """Values beyond what the wanted type holds."""
 
 
-def fill(parameter: Parameter, value: Tensor | WholeNumbers) -> None:
+def fill(parameter: Parameter, value: Tensor | WholeNumbers | ScaledFloats) -> None:
     """Copy, convert, quantize or dequantize; nothing is rounded twice.
 
     Raises:
@@ -21,6 +22,11 @@ def fill(parameter: Parameter, value: Tensor | WholeNumbers) -> None:
             format.
     """
     target = parameter.quantized
+    if isinstance(value, ScaledFloats):
+        if target is not None and target.format.floats:
+            target.copy_(value.packed(target.format))
+            return
+        value = value.dequantize()
     if target is not None:
         if isinstance(value, WholeNumbers):
             target.copy_(value.packed())

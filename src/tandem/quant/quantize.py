@@ -24,9 +24,12 @@ def quantize(
     scale's rounding amounts to, up to `largest` times.
 
     Raises:
-        ValueError: values that are not finite, or beyond what a float16 scale spans.
+        ValueError: values that are not finite, or beyond what a float16 scale spans; a format of
+            floats.
         ConfigError: rows that are not whole groups.
     """
+    if format.floats:
+        raise ValueError(f"weights are quantized to whole numbers, not to {format}")
     outputs, inputs = weight.shape
     format.check(inputs)
     groups = weight.double().view(outputs, -1, format.group)

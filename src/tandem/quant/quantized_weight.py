@@ -12,13 +12,13 @@ from tandem.spec.weight_format import WeightFormat
 
 @dataclass(frozen=True, slots=True)
 class QuantizedWeight:
-    """`w = (q - z) s`.
+    """`w = (q - z) s`; of floats `w = q s`.
 
     Attributes:
         format: of the three tensors.
-        q: uint8, packed; `format.packed_shape`.
-        scales: float16 [outputs, groups].
-        zeros: uint8 [outputs, groups].
+        q: uint8, packed; `format.packed_shape`. Floats (e4m3) are bytes, too.
+        scales: float16 [outputs, groups]; beside floats float32.
+        zeros: uint8 [outputs, groups]; beside floats [outputs, 0].
 
     Raises:
         ValueError: tensors that do not fit the format or each other.
@@ -27,17 +27,17 @@ class QuantizedWeight:
 
     format: WeightFormat
     q: Tensor  # uint8 [outputs, packed inputs]; contiguous
-    scales: Tensor  # float16 [outputs, groups]; contiguous
-    zeros: Tensor  # uint8 [outputs, groups]; contiguous
+    scales: Tensor  # float16 or float32 [outputs, groups]; contiguous
+    zeros: Tensor  # uint8 [outputs, groups or 0]; contiguous
 
     def __post_init__(self) -> None:
         self.format.check(self.inputs)
         shapes = (
             self.format.packed_shape(self.outputs, self.inputs),
             self.format.group_shape(self.outputs, self.inputs),
-            self.format.group_shape(self.outputs, self.inputs),
+            self.format.zero_shape(self.outputs, self.inputs),
         )
-        types = (torch.uint8, torch.float16, torch.uint8)
+        types = (torch.uint8, scale_type(self.format), torch.uint8)
         tensors = (self.q, self.scales, self.zeros)
         for name, tensor, shape, dtype in zip(
             ("q", "scales", "zeros"), tensors, shapes, types, strict=True
@@ -84,12 +84,11 @@ class QuantizedWeight:
         Args:
             take: gives memory for `(shape, dtype=...)`.
         """
-        groups = format.group_shape(*shape)
         return QuantizedWeight(
             format,
             take(format.packed_shape(*shape), dtype=torch.uint8),
-            take(groups, dtype=torch.float16),
-            take(groups, dtype=torch.uint8),
+            take(format.group_shape(*shape), dtype=scale_type(format)),
+            take(format.zero_shape(*shape), dtype=torch.uint8),
         )
 
     def rows(self, first: int, count: int) -> "QuantizedWeight":
@@ -121,11 +120,23 @@ class QuantizedWeight:
         return self.format.size_bytes(self.outputs, self.inputs)
 
     def whole_numbers(self) -> Tensor:
-        """`q` of every element: uint8 [outputs, inputs]."""
+        """`q` of every element, or its float as a byte: uint8 [outputs, inputs]."""
         return unpack_nibbles(self.q) if self.format.bits == 4 else self.q
 
     def dequantize(self) -> Tensor:
         """Every element, rounded once: float32 [outputs, inputs]."""
-        q = self.whole_numbers().view(self.outputs, -1, self.format.group).float()
-        values = (q - self.zeros.float()[..., None]) * self.scales.float()[..., None]
-        return values.view(self.outputs, -1)
+        steps = self._steps().view(self.outputs, -1, self.format.group)
+        if not self.format.floats:
+            steps = steps - self.zeros.float()[..., None]
+        return (steps * self.scales.float()[..., None]).view(self.outputs, -1)
+
+    def _steps(self) -> Tensor:
+        """`q` of every element, whatever it is: float32 [outputs, inputs]."""
+        if self.format.floats:
+            return self.q.view(torch.float8_e4m3fn).float()
+        return self.whole_numbers().float()
+
+
+def scale_type(format: WeightFormat) -> torch.dtype:
+    """Of a format's scales."""
+    return torch.float32 if format.floats else torch.float16

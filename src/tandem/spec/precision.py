@@ -33,6 +33,11 @@ class Precision:
         """One type for everything."""
         return Precision(dtype, dtype, dtype)
 
+    @property
+    def holds_floats(self) -> bool:
+        """Some weights are floats of a byte (e4m3), which the compiled kernels do not read."""
+        return any(format.floats for format in self.quantized.values())
+
     def __str__(self) -> str:
         host = "" if self.host_kv is None else f", {self.host_kv} KV on the host"
         return self._without_host() + host

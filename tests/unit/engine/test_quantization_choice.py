@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from tandem.engine.sizing.fp8_choice import reason_against_fp8
 from tandem.engine.sizing.quantization_choice import StoredWeights, choose_quantization
 from tandem.engine.sizing.weight_placement import WeightSizes
+from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
@@ -17,7 +19,8 @@ SPEC = ModelSpec("llama", 1000, 256, 2, 4, 2, 64, 704, 512)  # 704: whole groups
 PRECISION = Precision(DType.BFLOAT16, DType.FLOAT32, DType.FLOAT32)
 MAPS = {"q", "k", "v", "output", "gate", "up", "down"}
 PLAIN = StoredWeights()
-FP8 = StoredWeights("FP8", {}, is_fp8=True)
+FP8 = StoredWeights("FP8", {}, is_fp8=True, widened_since="the CPU's kernels read no FP8")
+KEPT_FP8 = StoredWeights("FP8", dict.fromkeys(MAPS, WeightFormat(8, 64, floats=True)), is_fp8=True)
 INT4 = StoredWeights("AWQ of 4 bits", dict.fromkeys(MAPS, WeightFormat(4, 64)))
 INT8 = StoredWeights("GPTQ of 8 bits", dict.fromkeys(MAPS, WeightFormat(8, 64)))
 
@@ -67,15 +70,46 @@ def test_a_quantized_checkpoint_stays_as_it_is() -> None:
     precision, (note,) = choose("auto", FP8)
     assert precision == PRECISION
     grows = (
-        ", 2 times their bytes in the checkpoint, since no kernel reads FP8; "
+        ", 2 times their bytes in the checkpoint, since the CPU's kernels read no FP8; "
         "--quantization int8 rounds them to about a byte each"
     )
     assert note == "weights quantized by FP8: kept dequantized to bfloat16" + grows
-    assert choose("none", replace(FP8, formats=None)) == (
+    asked_for = grows.replace(", since the CPU's kernels read no FP8", "")
+    assert choose("none", replace(FP8, formats=None, widened_since="")) == (
         PRECISION,
-        ("weights dequantized from FP8" + grows,),
+        ("weights dequantized from FP8" + asked_for,),
     )
     assert choose("none", INT4) == (PRECISION, ("weights dequantized from AWQ of 4 bits",))
+
+
+def test_floats_of_a_byte_are_kept_where_kernels_read_them() -> None:
+    precision, (note,) = choose("auto", KEPT_FP8)
+    assert precision == replace(PRECISION, quantized=KEPT_FP8.formats or {})
+    assert note.startswith("weights quantized by FP8: kept as they are; layers for which there is ")
+    sizes, wide = WeightSizes.of(SPEC, precision), WeightSizes.of(SPEC, PRECISION)
+    assert sizes.layer == wide.layer // 2 + wide.layer // 2 // 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "lacking", "since"),
+    [
+        (EngineConfig("m"), "none", (), "the CPU's kernels"),
+        (EngineConfig("m"), "emulated", (), "the CPU's kernels"),
+        (EngineConfig("m"), "cuda", ("no compiler",), "Triton's kernels"),
+        (EngineConfig("m", plan="p.json"), "cuda", (), "plans count it so"),
+        (EngineConfig("m", placement="p.json"), "cuda", (), "--placement"),
+        (EngineConfig("m", host_layers="cpu"), "cuda", (), "--host-layers cpu"),
+        (EngineConfig("m", host_layers="mlp"), "cuda", (), "--host-layers mlp"),
+        (EngineConfig("m", host_layers="stream"), "cuda", (), None),
+        (EngineConfig("m"), "cuda", (), None),
+    ],
+)
+def test_why_floats_of_a_byte_become_wider(
+    config: EngineConfig, kind: str, lacking: tuple[str, ...], since: str | None
+) -> None:
+    found = reason_against_fp8(config, kind, lacking)
+    assert (found is None) == (since is None)
+    assert since is None or since in (found or "")
 
 
 def test_int8_activations_go_with_weights_of_8_bits_from_wherever() -> None:

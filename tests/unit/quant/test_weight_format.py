@@ -6,6 +6,7 @@ import torch
 from tandem.quant.packing import pack_nibbles, unpack_nibbles
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.scaled_floats import ScaledFloats
 from tandem.spec.errors import ConfigError
 from tandem.spec.weight_format import WeightFormat
 
@@ -16,6 +17,43 @@ def test_sizes_are_those_of_the_tensors() -> None:
         tensors = (weight.q, weight.scales, weight.zeros)
         assert weight.size_bytes == sum(t.nbytes for t in tensors)
         assert (weight.outputs, weight.inputs) == (6, 256)
+
+
+@pytest.mark.parametrize(("columns", "group"), [(256, 128), (128, 128), (96, 32), (192, 64)])
+def test_floats_keep_their_bytes_and_each_block_s_scale(columns: int, group: int) -> None:
+    codes = torch.arange(6 * 256).to(torch.uint8).view(6, 256)
+    codes = torch.where(codes & 0x7F == 0x7F, 0, codes)  # not a number
+    scales = torch.rand(6, -(-256 // columns)) * 1e-7  # no numbers of float16
+    stored = ScaledFloats(codes.view(torch.float8_e4m3fn), scales, columns)
+    packed = stored.packed(WeightFormat(8, group, floats=True))
+    assert torch.equal(packed.dequantize(), stored.dequantize())
+    assert torch.equal(packed.q, codes)
+    assert packed.size_bytes == sum(t.nbytes for t in (packed.q, packed.scales, packed.zeros))
+    assert packed.size_bytes == 6 * 256 + 6 * 256 // group * 4
+    kept = QuantizedWeight.allocate(packed.format, (6, 256))
+    kept.rows(2, 4).copy_(packed.rows(2, 4))
+    assert torch.equal(kept.rows(2, 4).dequantize(), stored.dequantize()[2:])
+
+
+@pytest.mark.parametrize("code", [0x7F, 0xFF])
+def test_floats_that_are_not_finite_are_refused(code: int) -> None:
+    form = WeightFormat(8, 32, floats=True)
+    codes = torch.full((1, 32), 0x7E, dtype=torch.uint8)
+    for scale in (torch.inf, torch.nan, 1e38):  # the last times 448 is none of float32
+        stored = ScaledFloats(codes.view(torch.float8_e4m3fn), torch.full((1, 1), scale), 32)
+        with pytest.raises(ValueError, match="finite"):
+            stored.packed(form)
+    codes[0, 3] = code
+    stored = ScaledFloats(codes.view(torch.float8_e4m3fn), torch.ones(1, 1), 32)
+    with pytest.raises(ValueError, match="finite"):
+        stored.packed(form)
+
+
+def test_nothing_is_rounded_to_floats_of_a_byte() -> None:
+    with pytest.raises(ValueError, match="fp8:32"):
+        quantize(torch.randn(2, 64), WeightFormat(8, 32, floats=True))
+    with pytest.raises(ConfigError, match="choose 8"):
+        WeightFormat(4, 32, floats=True)
 
 
 def test_nibbles_lie_in_halves_of_32() -> None:

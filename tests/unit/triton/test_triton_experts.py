@@ -28,13 +28,16 @@ from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.model import ExpertSpec
 from tandem.spec.weight_format import BITS, WeightFormat
 
+FLOAT_CODES = 88  # in place of bits
+KINDS = (0, *BITS, FLOAT_CODES)
+
 
 def weights_of(
     bits: int, experts: int, outputs: int, inputs: int, dtype: torch.dtype = torch.float32
 ) -> list[Weight]:
-    """0 bits: not quantized."""
+    """0 bits: not quantized; `FLOAT_CODES`: floats of a byte."""
     if bits:
-        form = WeightFormat(bits, 32)
+        form = WeightFormat(min(bits, 8), 32, floats=bits == FLOAT_CODES)
         return [on_device(weight_of(form, outputs, inputs, seed)) for seed in range(experts)]
     make = torch.Generator().manual_seed(1)
     made = torch.randn(experts, outputs, inputs, generator=make).to(dtype) / 8
@@ -78,7 +81,7 @@ def check(
         assert bool(((y[place] - expected).abs() <= limit).all()), (place, expert)
 
 
-@pytest.mark.parametrize("bits", [0, *BITS])
+@pytest.mark.parametrize("bits", KINDS)
 @pytest.mark.parametrize("unit", [WITH_DOT, WITHOUT_DOT])
 @pytest.mark.parametrize("tokens", [1, 5])
 def test_each_place_by_its_expert(bits: int, unit: TritonDevice, tokens: int) -> None:
@@ -86,26 +89,26 @@ def test_each_place_by_its_expert(bits: int, unit: TritonDevice, tokens: int) ->
     check(weights, chosen_of(tokens, 2, 4), torch.randn(tokens, 96), unit=unit)
 
 
-@pytest.mark.parametrize("bits", [0, *BITS])
+@pytest.mark.parametrize("bits", KINDS)
 @pytest.mark.parametrize("unit", [WITH_DOT, WITHOUT_DOT])
 def test_shares_and_a_row_for_each_place(bits: int, unit: TritonDevice) -> None:
     shares = torch.rand(5, 2)
     check(weights_of(bits, 4, 40, 96), chosen_of(5, 2, 4), torch.randn(10, 96), shares, unit)
 
 
-@pytest.mark.parametrize("bits", [0, *BITS])
+@pytest.mark.parametrize("bits", KINDS)
 def test_experts_of_another_device_add_nothing(bits: int) -> None:
     weights, chosen = weights_of(bits, 4, 32, 64), chosen_of(6, 2, 4)
     check(weights, chosen, torch.randn(6, 64), elsewhere=frozenset({0, 2}))
 
 
-@pytest.mark.parametrize("bits", [0, *BITS])
+@pytest.mark.parametrize("bits", KINDS)
 def test_an_expert_with_more_rows_than_a_tile_and_others_with_none(bits: int) -> None:
     chosen = torch.full((35, 1), 2)
     check(weights_of(bits, 4, 33, 64), chosen, torch.randn(35, 64))
 
 
-@pytest.mark.parametrize("bits", [0, *BITS])
+@pytest.mark.parametrize("bits", KINDS)
 def test_sixteen_bits(bits: int) -> None:
     weights, chosen = weights_of(bits, 3, 32, 64, torch.float16), chosen_of(5, 2, 3)
     check(weights, chosen, torch.randn(5, 64).to(torch.float16))
@@ -121,7 +124,7 @@ def test_weights_that_do_not_lie_at_multiples_of_sixteen_bytes() -> None:
     check(weights, chosen_of(4, 2, 3), torch.randn(4, 96))
 
 
-@pytest.mark.parametrize("bits", [0, *BITS])
+@pytest.mark.parametrize("bits", KINDS)
 def test_offsets_say_that_they_are_multiples_of_what_is_read_at_once(bits: int) -> None:
     """Else a GPU reads a byte or an element at a time."""
     found = ExpertMap.of(weights_of(bits, 3, 32, 64))
@@ -155,7 +158,7 @@ def modules_of(bits: int, experts: int, hidden: int, inner: int) -> Modules:
 
 @settings(max_examples=15)
 @given(
-    bits=st.sampled_from([0, *BITS]),
+    bits=st.sampled_from(KINDS),
     tokens=st.integers(0, 9),
     experts=st.integers(1, 6),
     data=st.data(),

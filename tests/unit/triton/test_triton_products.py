@@ -18,8 +18,11 @@ from tandem.kernels.triton_support import TritonDevice
 from tandem.models.linear import quantized_linear
 from tandem.models.weight_layout import Affine
 from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.scaled_floats import ScaledFloats
 from tandem.spec.weight_format import BITS, GROUPS, WeightFormat
 
+FLOATS = tuple(WeightFormat(8, group, floats=True) for group in GROUPS)
+FORMATS = (*(WeightFormat(bits, group) for bits in BITS for group in GROUPS), *FLOATS)
 TOLERANCE = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
 
@@ -27,6 +30,12 @@ def weight_of(format: WeightFormat, outputs: int, inputs: int, seed: int = 0) ->
     """Any codes, zeros and scales."""
     make = torch.Generator().manual_seed(seed)
     groups = (outputs, inputs // format.group)
+    if format.floats:
+        codes = torch.randint(0, 256, (outputs, inputs), generator=make).to(torch.uint8)
+        codes = torch.where(codes & 0x7F == 0x7F, 0, codes).view(torch.float8_e4m3fn)
+        return ScaledFloats(codes, torch.rand(groups, generator=make) * 1e-2, format.group).packed(
+            format
+        )
     q = torch.randint(0, format.largest + 1, (outputs, inputs), generator=make)
     zeros = torch.randint(0, format.largest + 1, groups, generator=make)
     scales = (torch.rand(groups, generator=make) * 0.1).to(torch.float16)
@@ -58,34 +67,33 @@ def check(
     assert bool(((found.cpu().double() - expected).abs() <= limit).all())
 
 
-@pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("format", FORMATS, ids=str)
 @pytest.mark.parametrize("rows", [1, 3, 16, 17])
-def test_formats(bits: int, group: int, rows: int) -> None:
-    weight = weight_of(WeightFormat(bits, group), 40, 3 * group)
-    check(weight, torch.randn(rows, 3 * group), torch.randn(40))
+def test_formats(format: WeightFormat, rows: int) -> None:
+    weight = weight_of(format, 40, 3 * format.group)
+    check(weight, torch.randn(rows, 3 * format.group), torch.randn(40))
 
 
-@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("format", [f for f in FORMATS if f.group == 32], ids=str)
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
-def test_without_matrix_units(bits: int, rows: int) -> None:
-    weight = weight_of(WeightFormat(bits, 32), 37, 160)
+def test_without_matrix_units(format: WeightFormat, rows: int) -> None:
+    weight = weight_of(format, 37, 160)
     assert rows <= most_rows_fused(4, WITHOUT_DOT)
     check(weight, torch.randn(rows, 160), torch.randn(37), WITHOUT_DOT)
 
 
-@pytest.mark.parametrize("bits", BITS)
-def test_sixteen_bits(bits: int) -> None:
-    weight = weight_of(WeightFormat(bits, 64), 48, 256)
+@pytest.mark.parametrize("format", [f for f in FORMATS if f.group == 64], ids=str)
+def test_sixteen_bits(format: WeightFormat) -> None:
+    weight = weight_of(format, 48, 256)
     check(weight, torch.randn(5, 256).to(torch.float16))
     # Triton's interpreter multiplies the bits of bfloat16 matrices as if they were integers
     unit = WITHOUT_DOT if DEVICE.type == "cpu" else WITH_DOT
     check(weight, torch.randn(4, 256).to(torch.bfloat16), unit=unit)
 
 
-@pytest.mark.parametrize("bits", BITS)
-def test_splits_add_up_and_take_the_bias_once(bits: int) -> None:
-    weight = weight_of(WeightFormat(bits, 32), 32, 32 * 33)
+@pytest.mark.parametrize("format", [f for f in FORMATS if f.group == 32], ids=str)
+def test_splits_add_up_and_take_the_bias_once(format: WeightFormat) -> None:
+    weight = weight_of(format, 32, 32 * 33)
     shape = cut_product(weight.format, 32, 32 * 33, 2, 4, WITH_DOT)
     assert shape.splits > 1
     assert shape.splits * shape.split_groups >= 33
@@ -135,8 +143,7 @@ def test_only_own_rows_are_read() -> None:
 
 
 @given(
-    bits=st.sampled_from(BITS),
-    group=st.sampled_from(GROUPS),
+    format=st.sampled_from(FORMATS),
     outputs=st.integers(1, 70),
     groups=st.integers(1, 9),
     rows=st.integers(1, 40),
@@ -144,31 +151,31 @@ def test_only_own_rows_are_read() -> None:
     seed=st.integers(0, 9),
 )
 def test_any_shape(
-    bits: int, group: int, outputs: int, groups: int, rows: int, processors: int, seed: int
+    format: WeightFormat, outputs: int, groups: int, rows: int, processors: int, seed: int
 ) -> None:
-    weight = weight_of(WeightFormat(bits, group), outputs, group * groups, seed)
+    inputs = format.group * groups
+    weight = weight_of(format, outputs, inputs, seed)
     check(
         weight,
-        torch.randn(rows, group * groups, generator=torch.Generator().manual_seed(seed)),
+        torch.randn(rows, inputs, generator=torch.Generator().manual_seed(seed)),
         unit=replace(WITH_DOT, processors=processors),
     )
 
 
-@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("format", FORMATS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize(("group", "inputs"), [(32, 32), (64, 2112), (128, 1024)])
-def test_dequantized_bits_are_the_reference_s(
-    group: int, inputs: int, dtype: torch.dtype, bits: int
-) -> None:
-    weight = weight_of(WeightFormat(bits, group), 5, inputs)
+def test_dequantized_bits_are_the_reference_s(dtype: torch.dtype, format: WeightFormat) -> None:
+    weight = weight_of(format, 5, {32: 32, 64: 2112, 128: 1024}[format.group])
     found = dequantize(on_device(weight), dtype).cpu()
     assert torch.equal(found, weight.dequantize().to(dtype))
 
 
+@pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize("unit", [WITH_DOT, WITHOUT_DOT])
 @pytest.mark.parametrize("rows", [2, 200])
-def test_a_layer_s_map_takes_either_way(rows: int, unit: TritonDevice) -> None:
-    weight = on_device(weight_of(WeightFormat(4, 64), 50, 128))
+def test_a_layer_s_map_takes_either_way(rows: int, unit: TritonDevice, floats: bool) -> None:
+    format = WeightFormat(8 if floats else 4, 64, floats=floats)
+    weight = on_device(weight_of(format, 50, 128))
     x, bias = torch.randn(rows, 128, device=DEVICE), torch.randn(50, device=DEVICE)
     affine = Affine(weight.q, bias, weight)
     found = quantized_linear(affine, weight, x, unit)

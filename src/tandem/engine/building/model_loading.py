@@ -9,6 +9,7 @@ import torch
 from tandem.devices.cuda.memory import pin
 from tandem.engine.building.target import Target
 from tandem.engine.sizing.disk_folders import copy_folders, spool_folders
+from tandem.engine.sizing.fp8_choice import reason_against_fp8
 from tandem.engine.sizing.kv_choice import choose_host_kv, choose_kv, kv_notes
 from tandem.engine.sizing.precision_choice import choose_precision
 from tandem.engine.sizing.quantization_choice import choose_quantization, stored_weights
@@ -53,11 +54,13 @@ def choose_types(
         compiled=pool is not None,
         available_bytes=target.host.available_bytes,
     )
+    lacking = device_kernel_notes(target.device)
+    against_fp8 = reason_against_fp8(config, target.choice.kind, lacking)
     precision, weight_notes = choose_quantization(
         config.quantization,
         spec,
         _with_kv(config, spec, choice.precision, target),
-        stored_weights(directory, config, spec),
+        stored_weights(directory, config, spec, against_fp8),
         compiled=pool is not None,
     )
     notes = (choice.note,) if choice.note else ()

@@ -238,6 +238,8 @@ def _placed(
         return PlacedWeights(planned.weights, planned.embedding)
     if asked.placed is not None:
         return asked.placed
+    if asked.precision.holds_floats:
+        config = replace(config, host_layers="stream")
     times = None
     weighs = config.host_layers == "auto" or (config.host_layers == "mlp" and use is not None)
     if weighs and hardware is not None:

@@ -24,17 +24,24 @@ class StoredWeights:
 
     Attributes:
         label: of its quantization; empty: there is none.
-        formats: of the linear maps that are whole numbers in it.
-        is_fp8: none is: all are 8-bit floating point.
+        formats: of the linear maps that are kept as they are in it.
+        is_fp8: all are 8-bit floating point.
+        widened_since: why those become wider, if they do.
     """
 
     label: str = ""
     formats: Mapping[str, WeightFormat] | None = None
     is_fp8: bool = False
+    widened_since: str = ""
 
 
-def stored_weights(directory: Path, config: EngineConfig, spec: ModelSpec) -> StoredWeights:
+def stored_weights(
+    directory: Path, config: EngineConfig, spec: ModelSpec, against_fp8: str | None
+) -> StoredWeights:
     """Of the model in `directory`; dummy weights are not quantized, whatever config.json says.
+
+    Args:
+        against_fp8: why 8-bit floating point is not kept; None: it is, where it may be.
 
     Raises:
         ModelError: quantized in a way that is not supported.
@@ -45,8 +52,12 @@ def stored_weights(directory: Path, config: EngineConfig, spec: ModelSpec) -> St
         return StoredWeights()
     if config.quantization == "none":
         return StoredWeights(quantization.label, is_fp8=quantization.is_fp8)
+    floats = against_fp8 is None and config.quantization == "auto"
     return StoredWeights(
-        quantization.label, stored_formats(directory, spec), is_fp8=quantization.is_fp8
+        quantization.label,
+        stored_formats(directory, spec, floats=floats),
+        quantization.is_fp8,
+        against_fp8 or "its maps differ among layers, or divide into no groups of 32",
     )
 
 
@@ -93,6 +104,8 @@ def _as_stored(precision: Precision, stored: StoredWeights) -> tuple[Precision, 
         return precision, ()
     chosen = replace(precision, quantized=stored.formats or {})
     held = "as they are"
+    if chosen.holds_floats:
+        held += "; layers for which there is no room are streamed, since the CPU reads no FP8"
     if not stored.formats:
         held = f"dequantized to {precision.weights}{_growth(precision, stored)}"
     return chosen, (f"weights quantized by {stored.label}: kept {held}",)
@@ -102,9 +115,10 @@ def _growth(precision: Precision, stored: StoredWeights) -> str:
     """What 8-bit floating point becomes, and what to do about it."""
     if not stored.is_fp8:
         return ""
+    since = f", since {stored.widened_since}" if stored.widened_since else ""
     return (
-        f", {precision.weights.size_bytes} times their bytes in the checkpoint, since no kernel "
-        "reads FP8; --quantization int8 rounds them to about a byte each"
+        f", {precision.weights.size_bytes} times their bytes in the checkpoint{since}; "
+        "--quantization int8 rounds them to about a byte each"
     )
 
 

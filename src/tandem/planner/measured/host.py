@@ -112,7 +112,8 @@ def linear_of(measured: Sequence[LinearTimes], kind: str) -> LinearTimes:
 
 
 def codes_of(measured: Sequence[LinearTimes], format: WeightFormat) -> LinearTimes:
-    """Products with weights of as many bits; other groups take about as long.
+    """Products with weights of as many bits; other groups take about as long, and so, it is taken,
+    do floats of a byte, which no profile has.
 
     Raises:
         ConfigError: there are none.

@@ -1,19 +1,21 @@
 """Weights in 8-bit floating point (e4m3): a scale for all, for each output, or for each block.
 
 `weight` F8_E4M3 [outputs, inputs] and `weight_scale`, or `weight_scale_inv` where blocks are used,
-which is multiplied by all the same. Nothing of ours holds such numbers: they become floating point.
+which is multiplied by all the same. Triton's kernels read them so; elsewhere they become floating
+point as they are loaded.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tandem.quant.formats.config_fields import text
 from tandem.quant.formats.stored_weight import FLOATS, Shape, StoredPart
+from tandem.quant.scaled_floats import ScaledFloats
 from tandem.spec.errors import ModelError
+from tandem.spec.weight_format import GROUPS, WeightFormat
 
 _TYPE = "F8_E4M3"
 _SCALES = ("weight_scale", "weight_scale_inv")
@@ -31,9 +33,11 @@ class FP8Weight:
     scale: str
     block: tuple[int, int] | None
 
-    def format(self, inputs: int) -> None:
-        """Floating point."""
-        del inputs
+    def format(self, inputs: int) -> WeightFormat | None:
+        """In the largest groups that lie within a block and divide rows; None if there are none."""
+        columns = inputs if self.block is None else self.block[1]
+        fitting = [g for g in GROUPS if columns % g == 0 and inputs % g == 0]
+        return WeightFormat(8, max(fitting), floats=True) if fitting else None
 
     def parts(self, outputs: int, inputs: int) -> Mapping[str, StoredPart]:
         """See the file's head; zero points, which some tools write, must be 0."""
@@ -47,29 +51,25 @@ class FP8Weight:
             "weight_zero_point": StoredPart(scales, FLOATS | {_TYPE, "I8"}, optional=True),
         }
 
-    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> Tensor:
-        """Products in float32.
+    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> ScaledFloats:
+        """The numbers, with the scale of each block.
 
         Raises:
-            ValueError: numbers that are not finite, or zero points.
+            ValueError: zero points.
         """
+        del inputs
         zero = parts.get("weight_zero_point")
         if zero is not None and bool(zero.float().any()):
             raise ValueError(
                 "zero points of 8-bit floating point are not supported; use a checkpoint of "
                 "symmetric FP8"
             )
-        scale = parts[self.scale].float()
+        scales, codes = parts[self.scale].float(), parts["weight"]
         if self.block is None:
-            scale = scale.view(-1, 1)
-        else:
-            rows, columns = self.block
-            scale = scale.repeat_interleave(rows, 0)[:outputs]
-            scale = scale.repeat_interleave(columns, 1)[:, :inputs]
-        weight = parts["weight"].float().mul_(scale)
-        if not bool(torch.isfinite(weight).all()):
-            raise ValueError("it holds numbers that are not finite; download the file again")
-        return weight
+            scales = scales.view(-1, 1).expand(outputs, 1)
+            return ScaledFloats(codes, scales, codes.shape[1])
+        rows, columns = self.block
+        return ScaledFloats(codes, scales.repeat_interleave(rows, 0)[:outputs], columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from tandem.quant.scaled_floats import ScaledFloats
 from tandem.quant.whole_numbers import WholeNumbers
 from tandem.spec.weight_format import WeightFormat
 
@@ -32,7 +33,7 @@ class StoredWeight(Protocol):
     """How one map's weight lies in a checkpoint."""
 
     def format(self, inputs: int) -> WeightFormat | None:
-        """What holds it without loss; None if only floating point does.
+        """What holds it without loss; None if only floating point of 16 bits or more does.
 
         Raises:
             ModelError: nothing that the kernels take does.
@@ -43,8 +44,10 @@ class StoredWeight(Protocol):
         """Its tensors by what their names end in."""
         ...
 
-    def read(self, outputs: int, inputs: int, parts: Mapping[str, Tensor]) -> WholeNumbers | Tensor:
-        """From tensors that are as `parts` says; float32 if `format` is None.
+    def read(
+        self, outputs: int, inputs: int, parts: Mapping[str, Tensor]
+    ) -> WholeNumbers | ScaledFloats:
+        """From tensors that are as `parts` says.
 
         Raises:
             ValueError: numbers that cannot be held exactly, or that mean something unsupported.
