@@ -70,12 +70,15 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
         samples = round_trips_s(scale.device, scale.kernels.trips)
         _signals("kernel, CPU queue, copy to the device", samples, found)
 
-    def pool_signals(by_streams: bool, limit: Deadline) -> None:
+    def pool_signals(by_streams: bool, waits: bool, limit: Deadline) -> None:
         del limit
         if not native.available():
             raise CaseError("there are no compiled kernels")
-        samples = pool_round_trips_s(scale.device, scale.kernels.trips, by_streams=by_streams)
+        samples = pool_round_trips_s(
+            scale.device, scale.kernels.trips, by_streams=by_streams, waits=waits
+        )
         by = "the copy's stream" if by_streams else "a thread that sees its event"
+        by += ", awaited by the other's stream" if waits else ""
         name = f"copy to the host, native pool, copy to the device; signalled by {by}"
         _signals(name, samples, found)
 
@@ -84,9 +87,10 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
         _launches(name, scale, found)
 
     cases: dict[str, Case] = {"copies": copies, "signals": signals}
-    cases["signals, native pool"] = partial(pool_signals, False)
+    cases["signals, native pool"] = partial(pool_signals, False, False)
     if scale.accelerator == "cuda":
-        cases["signals, native pool, by streams"] = partial(pool_signals, True)
+        cases["signals, native pool, by streams"] = partial(pool_signals, True, False)
+        cases["signals, native pool, streams that wait"] = partial(pool_signals, True, True)
     cases |= {f"launches, {name}": partial(launches, name) for name in LAUNCHES}
     run_cases(cases, limit, found)
 

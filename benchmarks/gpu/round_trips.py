@@ -42,9 +42,13 @@ Driver = CudaDriver[int] | HostQueues
 class _Trips:
     """A driver, and what it said of errors."""
 
-    def __init__(self, device: torch.device, *, by_streams: bool) -> None:
+    def __init__(self, device: torch.device, *, by_streams: bool, waits: bool = False) -> None:
         self._failures: list[BaseException] = []
-        counters = open_stream_counters(device, (Queue.D2H,)) if by_streams else None
+        counters = None
+        if by_streams:
+            raised = (Queue.D2H, Queue.CPU) if waits else (Queue.D2H,)
+            counters = open_stream_counters(device, raised, waits=waits)
+        self._waits = waits
         self.timelines = make_timelines(None if counters is None else counters.addresses)
         self.driver: Driver = HostQueues(self.timelines)
         if device.type == "cuda":
@@ -72,7 +76,12 @@ class _Trips:
         """Behind the CPU queue's signal; seconds from `begin` until it is known to have ended."""
         driver = self.driver
         driver.enter(Queue.H2D)
-        self.until(lambda: driver.wait(Queue.H2D, Queue.CPU, value))
+        if self._waits:  # as `StreamWaits`: for a task that has its input
+            assert isinstance(driver, CudaDriver)
+            self.until(lambda: driver.wait(Queue.CPU, Queue.D2H, value))
+            driver.stand_behind_cpu(Queue.H2D, value)
+        else:
+            self.until(lambda: driver.wait(Queue.H2D, Queue.CPU, value))
         self.there.copy_(self.here, non_blocking=True)
         driver.done(Queue.H2D, value, value, begin)
         self.until(lambda: driver.wait(Queue.CPU, Queue.H2D, value))
@@ -100,13 +109,16 @@ def round_trips_s(device: torch.device, count: int) -> list[float]:
         return _all(trips, trip, count)
 
 
-def pool_round_trips_s(device: torch.device, count: int, *, by_streams: bool) -> list[float]:
+def pool_round_trips_s(
+    device: torch.device, count: int, *, by_streams: bool, waits: bool = False
+) -> list[float]:
     """Seconds of each: a copy to the host; a task of the native pool that waits for its end, and
     signals, as attention on the host does; a copy to the device as in `round_trips_s`.
 
     Args:
         by_streams: the copy's stream raises what the task waits for; else a thread that has seen
             its event.
+        waits: the stream of the copy to the device waits for the task by itself; with `by_streams`.
 
     Raises:
         CaseError: the driver cannot. RuntimeError: the device reported an error.
@@ -136,7 +148,7 @@ def pool_round_trips_s(device: torch.device, count: int, *, by_streams: bool) ->
         task.wait()
         return taken_s
 
-    with _opened(device, by_streams=by_streams) as trips:
+    with _opened(device, by_streams=by_streams, waits=waits) as trips:
         return _all(trips, trip, count)
 
 
@@ -146,9 +158,9 @@ def _all(trips: _Trips, trip: Callable[[_Trips, int], float], count: int) -> lis
 
 
 @contextmanager
-def _opened(device: torch.device, *, by_streams: bool) -> Iterator[_Trips]:
+def _opened(device: torch.device, *, by_streams: bool, waits: bool = False) -> Iterator[_Trips]:
     try:
-        trips = _Trips(device, by_streams=by_streams)
+        trips = _Trips(device, by_streams=by_streams, waits=waits)
     except NoStreamCountersError as error:
         raise CaseError(str(error)) from error
     try:

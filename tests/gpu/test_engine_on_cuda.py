@@ -203,6 +203,14 @@ def test_half_precision_runs_to_the_end() -> None:
     assert stats.dtype == "bfloat16"
 
 
+def test_streams_that_wait_match_host() -> None:
+    for strategy in ("ride-along", "rendezvous"):
+        stats = _compare(
+            strategy=strategy, kv_placement="split", gpu_memory="256MiB", link_waits="stream"
+        )
+        assert stats.host_attention_tokens > 0
+
+
 def test_workspace_was_measured() -> None:
     stats = _compare(strategy="gpu-only", gpu_memory="256MiB")
     labels = {row.label: row for row in stats.memory}

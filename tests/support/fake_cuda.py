@@ -53,9 +53,10 @@ class _Event:
 
 @dataclass(eq=False)
 class _Stream:
-    """Does what it is given at once."""
+    """Does what it is given at once; waits for counters keep it from being idle."""
 
     cuda_stream: int = 0
+    awaited: list[tuple[int, int]] = field(default_factory=list)
 
     def wait_event(self, event: _Event) -> None:
         assert event.reached_s
@@ -64,11 +65,15 @@ class _Stream:
         """Nothing is under way."""
 
     def query(self) -> bool:
-        return True
+        return all(_is_reached(*point) for point in self.awaited)
 
 
 class _Library:
-    """The driver's function that raises counters, which wants a context on the calling thread."""
+    """The driver's functions on counters, which want a context on the calling thread.
+
+    A queue's thread waits in the place of its stream, which would then do nothing; of another
+    thread's stream it is noted.
+    """
 
     def __init__(self, fake: "FakeCuda") -> None:
         def write(stream: int, address: int, value: int, flags: int) -> int:
@@ -76,7 +81,20 @@ class _Library:
             ctypes.c_uint32.from_address(address).value = value
             return 0
 
+        def wait(stream: int, address: int, value: int, flags: int) -> int:
+            fake.made[stream].awaited.append((address, value))
+            if threading.current_thread().name.startswith("tandem-"):
+                fake.stood += 1
+                while not _is_reached(address, value):
+                    time.sleep(0)
+            return 0
+
         self.cuStreamWriteValue32_v2 = _Function(write)
+        self.cuStreamWaitValue32_v2 = _Function(wait)
+
+
+def _is_reached(address: int, value: int) -> bool:
+    return (ctypes.c_uint32.from_address(address).value - value) & 0xFFFFFFFF < 1 << 31
 
 
 class _Function:
@@ -127,7 +145,8 @@ class FakeCuda:
     Attributes:
         pinned: bytes of staging memory, each time. registered: of host memory made known, as long
             as it is. most_registered: bytes of it, at once. written: values of counters.
-        uploads: tensors that came by the driver. sync_modes: what becomes of operations that wait.
+        stood: times that a queue's stream waited for a counter. uploads: tensors that came by the
+            driver. sync_modes: what becomes of operations that wait. made: streams by handle.
     """
 
     pinned: list[int] = field(default_factory=list)
@@ -136,12 +155,14 @@ class FakeCuda:
     most_registered: int = 0
     uploads: int = 0
     sync_modes: list[str] = field(default_factory=list)
-    streams: int = 0
+    stood: int = 0
+    made: dict[int, _Stream] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def stream(self, device: torch.device) -> _Stream:
-        self.streams += 1
-        return _Stream(self.streams)
+        made = _Stream(len(self.made) + 1)
+        self.made[made.cuda_stream] = made
+        return made
 
     def pinned_bytes(self, size_bytes: int, node: int | None) -> Tensor:
         self.pinned.append(size_bytes)

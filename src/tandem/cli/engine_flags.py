@@ -161,6 +161,12 @@ ENGINE_FLAGS = (
         "NAME",
     ),
     _flag(
+        "link_waits",
+        str,
+        "What waits for the CPU's attention: host, a thread, or stream, the GPU itself.",
+        "NAME",
+    ),
+    _flag(
         "attention_backend",
         str,
         "What attends to prompts on the GPU: auto, triton, flashinfer, or torch.",

@@ -45,7 +45,7 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
         model.device, executor.completed, executor.failed, timelines, counters
     )
     uploads.append(driver.upload)
-    executor.start(driver)
+    executor.start(driver, driver if sizes.stream_waits else None)
     measures = CudaMeasures(memory, machine, meter)
     return Assembled(executor, machine, measures, notes)
 
@@ -66,13 +66,28 @@ def _stream_counters(
 ) -> tuple["StreamCounters | None", tuple[str, ...]]:
     """What copies to the host tell native threads by that their work can begin; a note if there
     should be such, but are not.
+
+    Raises:
+        ConfigError: streams were to wait, and cannot.
     """
     if machine.host_tasks is None or not sizes.host_blocks:
+        if sizes.stream_waits:
+            lacks = "KV memory on the host" if machine.host_tasks else "the compiled kernels"
+            raise _no_waits(f"there is nothing to wait for without {lacks}")
         return None, ()
     from tandem.devices.stream_counters import NoStreamCountersError
 
     try:
+        if sizes.stream_waits:
+            both = Queue.D2H, Queue.CPU
+            return open_stream_counters(machine.device, both, waits=True), ()
         return open_stream_counters(machine.device, (Queue.D2H,)), ()
     except NoStreamCountersError as error:
+        if sizes.stream_waits:
+            raise _no_waits(str(error)) from None
         told = f"the CPU's part of a layer begins when a thread has seen its input come: {error}"
         return None, (told,)
+
+
+def _no_waits(reason: str) -> ConfigError:
+    return ConfigError(f"--link-waits stream cannot be: {reason}; leave it out", param="link_waits")

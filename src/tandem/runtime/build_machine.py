@@ -43,6 +43,7 @@ class MachineSizes:
         graphs: sweeps that only decode are launched as one, if that can be; None: they are not.
         attention: what attends to prompts on a GPU.
         batched_copies: KV blocks cross a GPU's link by one call of the driver for all of a move.
+        stream_waits: a GPU's copies wait by themselves for what the CPU attends to.
     """
 
     page: KVPageSpec
@@ -53,6 +54,7 @@ class MachineSizes:
     blocks: BlockRoom | None = None
     graphs: "GraphRoom | None" = None
     batched_copies: bool = False
+    stream_waits: bool = False
     attention: AttentionBackend = "auto"
 
 

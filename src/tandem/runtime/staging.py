@@ -25,6 +25,7 @@ class LaneStaging:
     Attributes:
         query: [t, heads, head_dim]. key, value: [u, kv_heads, head_dim].
         out: [t, heads, head_dim] float32. lse: [t, heads] float32.
+        pinned: a device copies from and to it by itself.
     """
 
     query: Tensor
@@ -32,6 +33,7 @@ class LaneStaging:
     value: Tensor
     out: Tensor
     lse: Tensor
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +67,25 @@ class StagingShape:
         entries = (appended, self.kv_heads, self.head_dim)
         queries = (attending, self.heads, self.head_dim)
         own, sums = self.dtype, torch.float32
-        query, key, value, out, lse = self._empty(
+        (query, key, value, out, lse), pinned = self._empty(
             ((queries, own), (entries, own), (entries, own), (queries, sums), (queries[:2], sums))
         )
-        return LaneStaging(query, key, value, out, lse)
+        return LaneStaging(query, key, value, out, lse, pinned)
 
-    def _empty(self, parts: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
-        """Tensors of these shapes and types; pinned ones lie in one block."""
+    def _empty(
+        self, parts: Sequence[tuple[tuple[int, ...], torch.dtype]]
+    ) -> tuple[list[Tensor], bool]:
+        """Tensors of these shapes and types, and whether they are pinned: then in one block."""
         sizes = [prod(shape) * dtype.itemsize for shape, dtype in parts]
         starts, end = [0], 0
         for size in sizes:
             end = starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT
             starts.append(end)
         if self.pinned is None or end > PINNED_LANE_BYTES:
-            return [torch.empty(shape, dtype=dtype) for shape, dtype in parts]
+            return [torch.empty(shape, dtype=dtype) for shape, dtype in parts], False
         block = self.pinned(end)
-        return [
+        tensors = [
             block[start : start + size].view(dtype).view(shape)
             for (shape, dtype), start, size in zip(parts, starts, sizes, strict=False)
         ]
+        return tensors, True

@@ -5,9 +5,10 @@ Import this module only if `native.available()`.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
+from tandem.devices.signal import Signal
 from tandem.kernels.native_pool import SignalPoint
 from tandem.plan.program import Queue
 from tandem.runtime.host_tasks import HostTask, HostTasks
@@ -42,6 +43,8 @@ class TaskQueue:
         self._lock = threading.Lock()
         self._abandoned = False
         self._under_way: dict[int, HostTask] = {}
+        self._inputs: dict[int, list[tuple[Queue, int]]] = {}  # of those under way
+        self._announced = Signal()  # up to where it is known who executes
         self._submitted: SimpleQueue[Running | Completed | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._report, name="tandem-cpu-report", daemon=True)
         self._thread.start()
@@ -52,16 +55,17 @@ class TaskQueue:
         Raises:
             ValueError: slots or blocks that do not exist.
         """
-        after = [self._point(queue, value) for queue, value in running.waits()]
-        after.append(self._point(Queue.CPU, running.value - 1))
+        inputs = [*running.waits(), (Queue.CPU, running.value - 1)]
+        after = [self._point(queue, value) for queue, value in inputs]
         task = self._tasks.prepare(running)
         with self._lock:
             if self._abandoned:
                 return
-            self._under_way[running.value] = task
+            self._under_way[running.value], self._inputs[running.value] = task, inputs
             # before it can end: whoever waits for its end reads the result
             task.publish()
             task.submit(after, self._point(Queue.CPU, running.value))
+        self._announced.set(running.value)
         self._submitted.put(running)
 
     @staticmethod
@@ -74,6 +78,7 @@ class TaskQueue:
 
         Raises: what `execute` raises.
         """
+        self._announced.set(running.value)
         timeline = self._timelines[Queue.CPU]
         while not timeline.wait(running.value - 1, _LIVENESS_CHECK_S):
             if self._abandoned:
@@ -83,6 +88,19 @@ class TaskQueue:
         end_s = time.perf_counter()
         timeline.set(running.value)
         self._submitted.put(Completed(running, begun_s, end_s))
+
+    def await_announced(self, value: int, timeout_s: float) -> bool:
+        """Block until it is known who executes the operation with that number; False if `timeout_s`
+        passed first. From any thread.
+        """
+        return self._announced.wait(value, timeout_s)
+
+    def inputs_of(self, value: int) -> Sequence[tuple[Queue, int]] | None:
+        """What an announced operation needs before native threads end it by themselves, and what is
+        before it; None: Python executes it, or it has been reported or taken back.
+        """
+        with self._lock:
+            return None if self._abandoned else self._inputs.get(value)
 
     def abandon(self) -> None:
         """Take back what has not begun, since its inputs may never come; from any thread."""
@@ -103,6 +121,7 @@ class TaskQueue:
             ended = given if ran_here else self._wait(running)
             with self._lock:
                 self._under_way.pop(running.value, None)
+                self._inputs.pop(running.value, None)
                 abandoned = self._abandoned
             if abandoned:
                 continue

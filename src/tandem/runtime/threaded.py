@@ -18,6 +18,7 @@ from tandem.runtime.running import Completed, Running
 from tandem.runtime.timelines import Timelines, make_timelines
 
 if TYPE_CHECKING:
+    from tandem.runtime.stream_waits import StreamWaits, ValueWaits
     from tandem.runtime.task_queue import TaskQueue
 
 _LIVENESS_CHECK_S = 1.0
@@ -82,6 +83,7 @@ class ThreadedExecutor:
         self._listeners = tuple(listeners)
         self._driver: QueueDriver | None = None
         self._tasks: TaskQueue | None = None
+        self._stream_waits: StreamWaits | None = None
         self._inboxes: dict[Queue, SimpleQueue[Running | None]] = {q: SimpleQueue() for q in Queue}
         self._threads: list[threading.Thread] = []
         self._events: list[Event] = []
@@ -90,8 +92,13 @@ class ThreadedExecutor:
         self._order, self._starts = ReportOrder(), OpStarts()
         self._order_lock = threading.Lock()
 
-    def start(self, driver: QueueDriver) -> None:
-        """Begin to run queues on `driver`, which reports to `completed`."""
+    def start(self, driver: QueueDriver, value_waits: "ValueWaits | None" = None) -> None:
+        """Begin to run queues on `driver`, which reports to `completed`.
+
+        Args:
+            value_waits: the same driver, if copies to the device are to wait there for what the CPU
+                attends to.
+        """
         self._driver = driver
         if self._machine.host_tasks is not None:
             from tandem.runtime.task_queue import TaskQueue
@@ -99,6 +106,10 @@ class ThreadedExecutor:
             self._tasks = TaskQueue(
                 self._machine.host_tasks, self.timelines, self.completed, self.failed
             )
+            if value_waits is not None:
+                from tandem.runtime.stream_waits import StreamWaits
+
+                self._stream_waits = StreamWaits(value_waits, self._tasks)
         for queue in Queue:
             thread = threading.Thread(
                 target=self._serve, args=(queue, driver), name=f"tandem-{queue}", daemon=True
@@ -170,6 +181,8 @@ class ThreadedExecutor:
         self._failed.set()
         if self._tasks is not None:
             self._tasks.abandon()
+        if self._stream_waits is not None:  # for what has been taken back
+            self._stream_waits.release()
         step = running.context.program.step_id
         self._post([Failed(step, f"{type(error).__name__}: {error}")])
 
@@ -212,12 +225,22 @@ class ThreadedExecutor:
         # operation waits as the CPU queue does, blocking this thread
         waiter = queue if running.op.joins is None else Queue.CPU
         for on, value in running.waits():
-            while not driver.wait(waiter, on, value):
+            while not self._ordered(waiter, on, value, running, driver):
                 if self._failed.is_set():
                     return False
         if running.op.joins is not None:
             return self._await_cohort(running)
         return True
+
+    def _ordered(
+        self, queue: Queue, on: Queue, value: int, running: Running, driver: QueueDriver
+    ) -> bool:
+        waits = self._stream_waits
+        if waits is not None and on is Queue.CPU and waits.takes(running):
+            ordered = waits.order(queue, value, _LIVENESS_CHECK_S)
+            if ordered is not None:
+                return ordered
+        return driver.wait(queue, on, value)
 
     def _await_cohort(self, running: Running) -> bool:
         joins = running.op.joins

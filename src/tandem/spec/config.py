@@ -16,6 +16,7 @@ HostLayers = Literal["auto", "stream", "cpu", "mlp"]
 DiskIO = Literal["direct", "cached"]
 CudaGraphs = Literal["auto", "on", "off"]
 LinkCopies = Literal["auto", "batched"]
+LinkWaits = Literal["host", "stream"]
 AttentionBackend = Literal["auto", "triton", "flashinfer", "torch"]
 
 _SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
@@ -61,6 +62,7 @@ _FORMS: dict[str, forms.Form] = {
     "overlap": forms.flag,
     "cuda_graphs": forms.text,
     "link_copies": forms.text,
+    "link_waits": forms.text,
     "attention_backend": forms.text,
     "tensor_parallel_size": forms.whole_number,
     "trace": forms.optional(forms.path_text),
@@ -144,6 +146,8 @@ class EngineConfig:
             where it cannot be; `off`: every operation is launched by itself.
         link_copies: how KV blocks cross the link of a CUDA device: `auto` by copy engines, or by a
             kernel where they are small and scattered; `batched`: all in one call of the driver.
+        link_waits: what waits, on a CUDA device, for the CPU's attention before it is copied there:
+            a thread of the host, which then launches the copy, or the copy's stream itself.
         attention_backend: on a CUDA device, `flashinfer` or `torch` (its `varlen_attn`) computes
             attention within prompts, Triton's kernels the rest; `triton`: all of it, before
             compute capability 8.0 all but prompts, which torch's memory-efficient attention
@@ -197,6 +201,7 @@ class EngineConfig:
     overlap: bool = True
     cuda_graphs: CudaGraphs = "auto"
     link_copies: LinkCopies = "auto"
+    link_waits: LinkWaits = "host"
     attention_backend: AttentionBackend = "auto"
     tensor_parallel_size: int = 1
     trace: str | None = None
@@ -224,6 +229,7 @@ class EngineConfig:
         _one_of(self.disk_io, get_args(DiskIO), "disk_io")
         _one_of(self.cuda_graphs, get_args(CudaGraphs), "cuda_graphs")
         _one_of(self.link_copies, get_args(LinkCopies), "link_copies")
+        _one_of(self.link_waits, get_args(LinkWaits), "link_waits")
         _one_of(self.attention_backend, get_args(AttentionBackend), "attention_backend")
         _one_of(self.load_format, _LOAD_FORMATS, "load_format")
         require_block_size(self.block_size)

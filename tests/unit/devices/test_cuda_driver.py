@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 import torch
 
-from tandem.devices.cuda import clock
+from tandem.devices.cuda import clock, driver
 from tandem.devices.cuda.device import open_cuda
 from tandem.devices.cuda.driver import CudaDriver
 from tandem.devices.signal import HostSignal
@@ -164,6 +164,48 @@ def test_nobody_uses_up_a_core_for_what_a_stream_tells_itself(
     assert written == [(harness.streams[1].cuda_stream, Queue.D2H, 1)]
     assert [event.blocking for event in harness.streams[1].recorded[:1]] == [True]
     harness.await_reports(1)
+    harness.driver.close()
+
+
+def standing(monkeypatch: pytest.MonkeyPatch) -> tuple[Harness, list[tuple[int, Queue, int]]]:
+    """A driver whose streams can wait, and the waits that it was given."""
+    waits: list[tuple[int, Queue, int]] = []
+    counters = SimpleNamespace(
+        addresses={Queue.D2H: 64, Queue.CPU: 128}, wait=lambda *given: waits.append(given)
+    )
+    return Harness(monkeypatch, counters=cast("StreamCounters", counters)), waits
+
+
+def test_a_stream_waits_for_the_cpu_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness, waits = standing(monkeypatch)
+    assert harness.driver.stand_behind_cpu(Queue.H2D, 4)
+    assert waits == [(harness.streams[0].cuda_stream, Queue.CPU, 4)]
+    harness.driver.done(Queue.H2D, 1, "up", 0.0)
+    assert harness.reports == []  # nothing is over before the CPU's part
+    harness.driver.done(Queue.CPU, 4, "attend", 0.0)
+    harness.await_reports(2)
+    assert harness.reports == ["attend", "up"]
+    harness.driver.close()
+
+
+def test_a_stream_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_LONGEST_STAND_S", 0.01)
+    harness, _ = standing(monkeypatch)
+    assert harness.driver.stand_behind_cpu(Queue.H2D, 4)
+    harness.driver.done(Queue.H2D, 1, "up", 0.0)
+    harness.await_reports(1)
+    assert harness.reports == ["up: a stream has waited for the CPU's part of a layer for 0.01 s"]
+    assert harness.driver.wait(Queue.CPU, Queue.CPU, 4)  # the stream has been let go on
+    assert not harness.driver.stand_behind_cpu(Queue.H2D, 5)
+    harness.driver.close()
+
+
+def test_released_streams_wait_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness, waits = standing(monkeypatch)
+    harness.driver.release()
+    assert not harness.driver.stand_behind_cpu(Queue.H2D, 1)
+    assert waits == []
+    assert not harness.driver._finished[Queue.CPU].reached(1)
     harness.driver.close()
 
 

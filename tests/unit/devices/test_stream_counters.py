@@ -11,7 +11,7 @@ import torch
 from tests.unit.devices.test_cuda_driver import Harness
 
 from tandem.devices import stream_counters
-from tandem.devices.signal import HostSignal, Signal
+from tandem.devices.signal import HostSignal, Signal, reached
 from tandem.devices.stream_counters import NoStreamCountersError, StreamCounters
 from tandem.kernels import native
 from tandem.plan.program import Queue
@@ -52,26 +52,97 @@ class FakeDriver:
             write()
 
 
+class Streams(FakeDriver):
+    """Streams that come to what they are given at once, but for waits for what is not there yet.
+
+    Args:
+        blind: they never see what the host writes. careless: they wait for nothing.
+    """
+
+    def __init__(self, *, blind: bool = False, careless: bool = False) -> None:
+        super().__init__()
+        self.stands: dict[int, tuple[int, int]] = {}
+        self.released_by: list[int] = []
+        self._blind, self._careless = blind, careless
+        self.cuStreamWaitValue32_v2 = _PROTOTYPE(self._stand)
+        self.cuStreamWriteValue32_v2 = _PROTOTYPE(self._write)
+
+    def _stand(self, stream: int | None, address: int, value: int, flags: int) -> int:
+        assert flags == 0
+        if not self._careless:
+            self.stands[stream or 0] = address, value
+        return 0
+
+    def _write(self, stream: int | None, address: int, value: int, flags: int) -> int:
+        ctypes.c_uint32.from_address(address).value = value
+        if self._blind:
+            self.stands.clear()
+            self.released_by.append(stream or 0)
+        return 0
+
+    def is_idle(self, stream: int) -> bool:
+        address, value = self.stands.get(stream, (0, 0))
+        if not address:
+            return True
+        held = reached(ctypes.c_uint32.from_address(address).value, value)
+        return held and not (self._blind and value == stream_counters._PROBED + 1)
+
+
+def enable(driver: FakeDriver, is_idle: Callable[[], bool]) -> StreamCounters:
+    memory = torch.zeros(StreamCounters.size_bytes(2), dtype=torch.uint8)
+    counters = StreamCounters(memory, (Queue.D2H, Queue.CPU), 7, lambda: driver.arrive(7), driver)
+    counters.enable_waits(7, is_idle, 8)
+    return counters
+
+
+def test_a_stream_stands_until_the_host_has_raised_a_counter() -> None:
+    streams = Streams()
+    counters = enable(streams, lambda: streams.is_idle(7))
+    timeline = ctypes.c_uint32.from_address(counters.addresses[Queue.CPU])
+    counters.wait(9, Queue.CPU, 2)
+    assert not streams.is_idle(9)
+    timeline.value = 1
+    assert not streams.is_idle(9)
+    timeline.value = 3
+    assert streams.is_idle(9)
+
+
+def test_where_streams_cannot_wait_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_counters, "_TRIAL_S", 0.01)
+    with pytest.raises(NoStreamCountersError, match="the driver has no cuStreamWaitValue32_v2"):
+        enable(plain := FakeDriver(), lambda: not plain.waiting)
+    careless = Streams(careless=True)
+    with pytest.raises(NoStreamCountersError, match="does not wait"):
+        enable(careless, lambda: careless.is_idle(7))
+    blind = Streams(blind=True)
+    with pytest.raises(NoStreamCountersError, match="does not see what the host writes"):
+        enable(blind, lambda: blind.is_idle(7))
+    assert blind.released_by[-1] == 8  # nothing stands for ever
+    assert blind.is_idle(7)
+
+
 def counters_of(driver: FakeDriver, *queues: Queue) -> StreamCounters:
     memory = torch.zeros(StreamCounters.size_bytes(len(queues)), dtype=torch.uint8)
     return StreamCounters(memory, queues, 7, lambda: driver.arrive(7), driver)
 
 
-def test_arguments_are_those_of_the_driver_s_header() -> None:
+@pytest.mark.parametrize("versioned", [stream_counters._WRITE, stream_counters._WAIT])
+def test_arguments_are_those_of_the_driver_s_header(versioned: str) -> None:
     """Triton's wheel brings `cuda.h`."""
     triton = find_spec("triton")
     if triton is None or triton.origin is None:
         pytest.skip("Triton is not installed")
     header = Path(triton.origin).parent / "backends" / "nvidia" / "include" / "cuda.h"
     text = header.read_text(encoding="utf-8")
-    name = stream_counters._WRITE.removesuffix("_v2")
-    assert re.search(rf"#define {name}\s+__CUDA_API_PTSZ\({stream_counters._WRITE}\)", text)
+    name = versioned.removesuffix("_v2")
+    assert re.search(rf"#define {name}\s+__CUDA_API_PTSZ\({versioned}\)", text)
     found = re.search(rf"CUresult CUDAAPI {name}\(([^)]*)\);", text)
     assert found is not None
     types = [each.rsplit(" ", 1)[0].strip() for each in found[1].split(",")]
     assert tuple(_C_TYPES[each] for each in types) == stream_counters._ARGUMENTS
     assert re.search(r"typedef unsigned long long CUdeviceptr_v2;", text)
     assert re.search(r"CU_STREAM_WRITE_VALUE_DEFAULT\s*=\s*0x0,", text)
+    assert re.search(r"CU_STREAM_WAIT_VALUE_GEQ\s*=\s*0x0,", text)
 
 
 def test_counters_of_queues_lie_apart() -> None:

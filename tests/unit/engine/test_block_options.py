@@ -38,6 +38,7 @@ REFUSED: dict[str, Any] = {
     "overlap": False,
     "cuda_graphs": "on",
     "link_copies": "batched",
+    "link_waits": "stream",
     "attention_backend": "triton",
 }
 AGREEING: dict[str, Any] = {

@@ -60,6 +60,8 @@ def test_batches_of_copies_are_for_a_gpu(gpu: None) -> None:
             resolve(accelerator, link_copies="batched")
         with pytest.raises(ConfigError, match="--attention-backend torch has no meaning without a"):
             resolve(accelerator, attention_backend="torch")
+        with pytest.raises(ConfigError, match="--link-waits stream has no meaning without a GPU"):
+            resolve(accelerator, link_waits="stream")
     with pytest.raises(ConfigError, match="link_copies"):
         EngineConfig("m", link_copies="engines")  # pyright: ignore[reportArgumentType]
 

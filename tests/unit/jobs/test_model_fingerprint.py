@@ -44,6 +44,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "overlap",
     "cuda_graphs",
     "link_copies",
+    "link_waits",
     "attention_backend",
     "tensor_parallel_size",
     "trace",

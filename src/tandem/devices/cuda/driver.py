@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -19,12 +19,19 @@ if TYPE_CHECKING:
     from tandem.devices.stream_counters import StreamCounters
 
 _LIVENESS_CHECK_S = 1.0
+_LONGEST_STAND_S = 60.0
+"""A stream waits no longer for the CPU, whose attention to a lane of a step takes far less."""
 RunningT = TypeVar("RunningT")
 _STREAMS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS)
 
 
-def open_stream_counters(device: torch.device, queues: Sequence[Queue]) -> "StreamCounters":
+def open_stream_counters(
+    device: torch.device, queues: Sequence[Queue], *, waits: bool = False
+) -> "StreamCounters":
     """Counters that the streams of some queues can raise.
+
+    Args:
+        waits: streams can wait for them as well.
 
     Raises:
         NoStreamCountersError: not on this device.
@@ -33,7 +40,11 @@ def open_stream_counters(device: torch.device, queues: Sequence[Queue]) -> "Stre
 
     memory = pinned_bytes(StreamCounters.size_bytes(len(queues)), device_node(device)).zero_()
     stream = torch.cuda.Stream(device)
-    return StreamCounters(memory, queues, stream.cuda_stream, stream.synchronize)
+    counters = StreamCounters(memory, queues, stream.cuda_stream, stream.synchronize)
+    if waits:
+        other = torch.cuda.Stream(device)
+        counters.enable_waits(stream.cuda_stream, stream.query, other.cuda_stream)
+    return counters
 
 
 class CudaDriver(Generic[RunningT]):
@@ -48,7 +59,8 @@ class CudaDriver(Generic[RunningT]):
         failed: called when the device reports an error; the operation is the first to hear of it,
             not necessarily its cause.
         finished: timelines to raise; by default its own. The CPU queue's may be raised by others.
-        counters: of queues whose streams raise their timelines themselves; those lie there.
+        counters: of queues whose streams raise their timelines themselves; those lie there. With
+            the CPU queue's, and waits, streams can wait for that as `ValueWaits` says.
     """
 
     def __init__(
@@ -75,6 +87,10 @@ class CudaDriver(Generic[RunningT]):
         self._finished = finished or {queue: Signal() for queue in Queue}
         self._events: dict[Queue, dict[int, torch.cuda.Event]] = {queue: {} for queue in _STREAMS}
         self._broken = False
+        self._standing: dict[Queue, int] = {}  # the CPU's value before a queue's next operation
+        self._stands: dict[tuple[Queue, int], int] = {}  # the same, of operations launched
+        self._awaited: int | None = None  # the last of the CPU's values that a stream waits for
+        self._released = False
         self._lock = threading.Lock()
         self._clock = EventClock(device)
         self._reapers = {
@@ -131,6 +147,25 @@ class CudaDriver(Generic[RunningT]):
             event.synchronize()
         return True
 
+    def stand_behind_cpu(self, queue: Queue, value: int) -> bool:
+        """See `runtime.stream_waits.ValueWaits`; called by the queue's thread."""
+        assert self._counters is not None, "opened with waits"
+        with self._lock:
+            if self._released:
+                return False
+            self._counters.wait(self._streams[queue].cuda_stream, Queue.CPU, value)
+            self._standing[queue] = self._awaited = value
+        return True
+
+    def release(self) -> None:
+        """See `runtime.stream_waits.ValueWaits`."""
+        with self._lock:
+            self._released = True
+            cpu, awaited = self._finished[Queue.CPU], self._awaited
+            if awaited is not None and not cpu.reached(awaited):
+                with suppress(ValueError):  # it has come further meanwhile
+                    cpu.set(awaited)
+
     def done(self, queue: Queue, value: int, running: RunningT, begun_s: float) -> None:
         """Record the operation's end on its stream, or raise the CPU queue's timeline at once."""
         if queue not in self._streams:
@@ -148,6 +183,8 @@ class CudaDriver(Generic[RunningT]):
         event.record(self._streams[queue])
         with self._lock:
             self._events[queue][value] = event
+            if queue in self._standing:
+                self._stands[queue, value] = self._standing.pop(queue)
         self._launched[queue].set(value)
         self._reapers[queue].put((value, running, begun_s))
 
@@ -157,6 +194,7 @@ class CudaDriver(Generic[RunningT]):
             value, running, begun_s = entry
             event = self._events[queue][value]
             try:
+                self._await_cpu(queue, value)
                 event.synchronize()
                 if queue not in self._raised_by_streams:
                     self._finished[queue].set(value)
@@ -168,6 +206,21 @@ class CudaDriver(Generic[RunningT]):
             with self._lock:
                 del self._events[queue][value]
             self._completed(running, begun_s, end_s)
+
+    def _await_cpu(self, queue: Queue, value: int) -> None:
+        """A stream that waits is let go on if the CPU does not come in time.
+
+        Raises:
+            RuntimeError: it did not.
+        """
+        with self._lock:
+            awaited = self._stands.pop((queue, value), None)
+        if awaited is None or self._finished[Queue.CPU].wait(awaited, _LONGEST_STAND_S):
+            return
+        self.release()
+        raise RuntimeError(
+            f"a stream has waited for the CPU's part of a layer for {_LONGEST_STAND_S:g} s"
+        )
 
     def close(self) -> None:
         """Wait for all streams, then end the reporting threads."""

@@ -171,6 +171,7 @@ def assemble(
         workspace_bytes=memory.workspace_bytes if emulated else None,
         graphs=None if memory.graphs is None else _graph_room(memory.graphs, plan.host_blocks),
         batched_copies=config.link_copies == "batched",
+        stream_waits=config.link_waits == "stream",
         attention=config.attention_backend,
     )
     if choice.kind == "cuda":

@@ -61,9 +61,10 @@ def _refuse_without_gpu(config: EngineConfig) -> None:
     """Raises:
     ConfigError: an option that is a GPU's alone.
     """
-    for param in ("link_copies", "attention_backend"):
+    defaults = {"link_copies": "auto", "link_waits": "host", "attention_backend": "auto"}
+    for param, default in defaults.items():
         value = getattr(config, param)
-        if value != "auto":
+        if value != default:
             raise ConfigError(
                 f"--{param.replace('_', '-')} {value} has no meaning without a GPU; leave it out, "
                 "or use --accelerator cuda",

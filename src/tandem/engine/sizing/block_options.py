@@ -42,6 +42,7 @@ MEANINGLESS: Mapping[str, _Meaningless] = MappingProxyType(
         "overlap": _Meaningless(_PROGRAM, (True,)),
         "cuda_graphs": _Meaningless("wait for the link in every layer", ("auto", "off")),
         "link_copies": _Meaningless("are copied as they lie"),
+        "link_waits": _Meaningless("are awaited by threads", ("host",)),
         "attention_backend": _Meaningless("are attended to by Triton's kernels where there are"),
     }
 )
