@@ -33,7 +33,6 @@ from tandem.kernels.triton_experts import (
     multiply_expert_codes,
     multiply_expert_floats,
 )
-from tandem.kernels.triton_kernels import STAGES
 from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
 from tandem.kernels.triton_plan import (
     DECODE_SPLIT_KEYS,
@@ -48,7 +47,6 @@ from tandem.kernels.triton_products import (
     cut_product,
     most_rows_fused,
 )
-from tandem.kernels.triton_products import STAGES as PRODUCT_STAGES
 from tandem.kernels.triton_support import FIRST_WITH_DOT, TritonDevice
 from tandem.memory.quantized_page import QuantizedPage
 from tandem.spec.weight_format import WeightFormat
@@ -105,7 +103,7 @@ def attention(label: str, query: str, stored: str, *, has_dot: bool) -> Iterator
     for name, shape in shapes.items():
         constants = _attention_constants(shape, heads, head_dim, bits, page)
         title = f"{name} {label}, {query} over {stored}"
-        options = {"num_stages": STAGES, "num_warps": shape.warps}
+        options = {"num_stages": shape.stages, "num_warps": shape.warps}
         yield Case(title, attend_tiles, types, constants | built_in, options)
 
 
@@ -173,7 +171,8 @@ def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Cas
             "USE_DOT": has_dot,
         }
         title = f"{rows} rows, {query} by {format}"
-        yield Case(title, multiply_codes, types, constants, {"num_stages": PRODUCT_STAGES})
+        options = {"num_stages": shape.stages, "num_warps": shape.warps}
+        yield Case(title, multiply_codes, types, constants, options)
     constants = fixed | {"BYTES": DEQUANTIZED_BYTES}
     yield Case(f"{format} to {query}", dequantize_codes, types, constants, {})
 

@@ -75,6 +75,11 @@ class Findings:
         self._write(partial_path(self._path))
 
     @property
+    def path(self) -> Path:
+        """Of the record."""
+        return self._path
+
+    @property
     def rows(self) -> Sequence[BenchRow]:
         """All figures so far."""
         return self._rows

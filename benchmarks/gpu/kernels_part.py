@@ -58,14 +58,15 @@ def measure_kernels(scale: Scale, limit: Deadline, found: Findings) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prompt:
+class Prompt:
     """One prompt in shuffled blocks."""
 
     tokens: int
     attention: TierAttention
 
     @staticmethod
-    def of(tokens: int) -> "_Prompt":
+    def of(tokens: int) -> "Prompt":
+        """So long a one."""
         blocks = -(-tokens // BLOCK_SIZE)
         order = np.random.default_rng(2).permutation(blocks)
         attention = TierAttention(
@@ -76,7 +77,7 @@ class _Prompt:
             block_table=order.astype(np.int32)[None],
             block_index=None,
         )
-        return _Prompt(tokens, attention)
+        return Prompt(tokens, attention)
 
 
 class _Kernels:
@@ -142,7 +143,7 @@ class _Kernels:
         self._read(name, variants, size)
 
     def _prefill(self, tokens: int) -> None:
-        prompt = _Prompt.of(tokens)
+        prompt = Prompt.of(tokens)
         best = self._torch_attention(1, tokens, tokens, causal=True)
         samples = self._read_prompt(prompt, {TORCH: lambda query, pages: best(0)})
         ratio = paired_ratio(samples[TORCH], samples[OURS])
@@ -150,7 +151,7 @@ class _Kernels:
 
     def _by_libraries(self, name: str, tokens: int) -> None:
         """In cases of their own: a library that fails takes no other's figures with it."""
-        library, prompt = self._prompts(name), _Prompt.of(tokens)
+        library, prompt = self._prompts(name), Prompt.of(tokens)
         if library is None:
             return
         calls = library.plan(prompt_rows(prompt.attention, 0))
@@ -161,7 +162,7 @@ class _Kernels:
 
     def _read_prompt(
         self,
-        prompt: "_Prompt",
+        prompt: "Prompt",
         others: Mapping[str, Callable[[Tensor, Tensor], object]],
         known: Sequence[str] = (),
     ) -> Mapping[str, Sequence[float]]:
@@ -186,7 +187,7 @@ class _Kernels:
             self._found.add(row_of_samples(self._name_of(prompt), name, "rate", rates, "TFLOP/s"))
         return samples
 
-    def _name_of(self, prompt: "_Prompt") -> str:
+    def _name_of(self, prompt: "Prompt") -> str:
         return f"prefill, {prompt.tokens} tokens, {self._heads}, {self._scale.dtype}"
 
     def _prompts(self, name: str) -> PromptLibrary | None:
@@ -257,7 +258,7 @@ class _Kernels:
         weight = torch.randn(outputs, inputs, device=self._device) / inputs**0.5
         if format is None:
             return Affine(weight.to(self._dtype))
-        held = _narrow(weight, format) if format.floats else quantize(weight, format)
+        held = narrow_weight(weight, format) if format.floats else quantize(weight, format)
         return Affine(held.q, None, held)
 
     def _experts(self, sizes: MixtureSizes, format: WeightFormat | None) -> None:
@@ -376,7 +377,7 @@ def _draw_floats(logits: Tensor, temperature: float, top_p: float) -> Tensor:
     return ids.gather(-1, falling.multinomial(1))
 
 
-def _narrow(weight: Tensor, format: WeightFormat) -> QuantizedWeight:
+def narrow_weight(weight: Tensor, format: WeightFormat) -> QuantizedWeight:
     """As a checkpoint of FP8 by channel has it."""
     scales = weight.abs().amax(1, keepdim=True) / torch.finfo(torch.float8_e4m3fn).max
     codes = (weight / scales).to(torch.float8_e4m3fn)

@@ -48,6 +48,7 @@ def parts_of(scale: Scale) -> list[Part]:
         *planned[:1],
         *offline[:1],
         *online[1:],
+        Part("tiles", 260, 90, _tiles),
         Part("host", 300, 150, _host),
         *larger[1:],
         *planned[1:],
@@ -82,6 +83,12 @@ def _kernels() -> Measure:
     from benchmarks.gpu.kernels_part import measure_kernels
 
     return measure_kernels
+
+
+def _tiles() -> Measure:
+    from benchmarks.gpu.tiles_part import measure_tiles
+
+    return measure_tiles
 
 
 def _host() -> Measure:

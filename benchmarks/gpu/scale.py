@@ -26,6 +26,7 @@ from tandem.probes.linear_cases import (
 from tandem.probes.torch_accelerator import CodeMaths, ProbeDevice
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
+from tandem.spec.weight_format import WeightFormat
 
 _GIB, _MIB = 1 << 30, 1 << 20
 CODE_MATHS = CodeMaths(multiply_codes, dequantize)
@@ -148,6 +149,28 @@ class KernelSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class TileSizes:
+    """What kernels work on while they are cut otherwise.
+
+    Attributes:
+        heads: of models. decode: (rows, keys of each). prompt: tokens of one.
+        matrices: (outputs, inputs). rows: of activations. copies: of a weight.
+        blocks: that are copied, of each of `block_bytes`, ascending.
+    """
+
+    heads: tuple[HeadShape, ...]
+    decode: tuple[tuple[int, int], ...]
+    prompt: int
+    matrices: tuple[tuple[int, int], ...]
+    formats: tuple[WeightFormat, ...]
+    rows: tuple[int, ...]
+    copies: int
+    blocks: int
+    block_bytes: tuple[int, ...]
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class HostSizes:
     """What the compiled kernels work on, on the machine's own processor.
 
@@ -186,6 +209,7 @@ class Scale:
     planned: tuple[PlannedCell, ...]
     offline: tuple[PlannedCell, ...]
     kernels: KernelSizes
+    tiles: TileSizes
     host: HostSizes
     effort: Effort
     launch_shape: Shape
@@ -301,6 +325,22 @@ def full() -> Scale:
             trips=1000,
             rounds=7,
         ),
+        tiles=TileSizes(
+            heads=tuple(HeadShape(*sizes) for sizes in ((32, 8, 128), (32, 32, 128), (40, 8, 128))),
+            decode=((32, 2048),),
+            prompt=2048,
+            matrices=((28_672, 4096), (4096, 11_008), (34_816, 5120)),
+            formats=(
+                WeightFormat(8, 128),
+                WeightFormat(4, 128),
+                WeightFormat(8, 128, floats=True),
+            ),
+            rows=(1, 64),
+            copies=4,
+            blocks=64,
+            block_bytes=tuple(1 << bits for bits in range(15, 23)),
+            rounds=5,
+        ),
         host=HostSizes(
             heads=tuple(HeadShape(*sizes) for sizes in ((32, 8, 128), (32, 32, 128), (64, 8, 128))),
             loads=workloads(),
@@ -360,6 +400,18 @@ def tiny() -> Scale:
             copies=2,
             blocks=3,
             trips=3,
+            rounds=1,
+        ),
+        tiles=TileSizes(
+            heads=(heads,),
+            decode=((2, 40),),
+            prompt=20,
+            matrices=((64, 128),),
+            formats=(WeightFormat(4, 128), WeightFormat(8, 128, floats=True)),
+            rows=(1, 20),
+            copies=1,
+            blocks=2,
+            block_bytes=(1 << 12, 1 << 13),
             rounds=1,
         ),
         host=HostSizes(

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.devices.cuda.device import stream_handle
+from tandem.devices.cuda.device import compute_capability, stream_handle
 from tandem.devices.cuda.memory import as_seen_by
+from tandem.kernels.tiles import USUAL_TILES, tiles_for
 from tandem.plan.binding import LongArray
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
     from tandem.devices.batch_copies import BatchCopies
 
-LEAST_COPY_BYTES = 512 << 10
-"""Of a launch, on average, for copy engines to be worth it: some 10 us at 50 GB/s, while Python
-needs about as long to launch one. Not measured on a GPU yet."""
 _WORD_BYTES = 8
 
 
@@ -66,15 +64,21 @@ def copy_over_link(
         device = (dst_pages if host is src_pages else src_pages).device
         copy_batched(src_pages, dst_pages, runs, batches, stream_handle(device))
         return
-    few = len(src_ids) * block_bytes >= len(runs) * LEAST_COPY_BYTES
+    device = (dst_pages if host is src_pages else src_pages).device
+    few = len(src_ids) * block_bytes >= len(runs) * least_copy_bytes(device)
     if few or block_bytes % _WORD_BYTES or not host.is_pinned():
         copy_runs(src_pages, dst_pages, runs)
         return
-    device = (dst_pages if host is src_pages else src_pages).device
     near, far = (
         as_seen_by(device, host) if each is host else each for each in (src_pages, dst_pages)
     )
     gather_blocks(near, _upload(src_ids, device), far, _upload(dst_ids, device))
+
+
+def least_copy_bytes(device: torch.device) -> int:
+    """See `TileSettings`."""
+    tiles = tiles_for(compute_capability(device)) if device.type == "cuda" else USUAL_TILES
+    return tiles.least_copy_bytes
 
 
 def copy_runs(src_pages: Tensor, dst_pages: Tensor, runs: list[BlockRun]) -> None:

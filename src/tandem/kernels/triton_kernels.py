@@ -28,8 +28,6 @@ from tandem.kernels.triton_plan import (
 from tandem.kernels.triton_support import TritonDevice
 from tandem.plan.binding import TierAttention
 
-STAGES = 2  # of keys and values on their way into shared memory
-
 
 @dataclass(frozen=True, slots=True)
 class DividedBatch:
@@ -157,7 +155,7 @@ class TritonKernels:
             LEAST_KEYS=DECODE_SPLIT_KEYS,
             HAS_CAP=bool(self._soft_cap),
             USE_DOT=self._unit.has_dot,
-            num_stages=STAGES,
+            num_stages=shape.stages,
             num_warps=shape.warps,
         )
         if tiles.splits > 1:

@@ -6,22 +6,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tandem.kernels.tiles import USUAL_TILES, TileSettings
 from tandem.kernels.triton_support import TritonDevice
 from tandem.kernels.upload import upload
 from tandem.plan.binding import IntArray, TierAttention
 from tandem.plan.seen_keys import count_seen_keys
 
 MIN_DOT = 16  # rows, columns and depth of the smallest product on matrix units
-PREFILL_ROWS = {2: 64, 4: 32}
-"""By bytes of a query's element. Tiles are as large as registers take (ADR 0029): float32 is for
-checking, and what multiplies codes by it needs twice the registers again."""
-_PREFILL_ROWS_OVER_CODES = {2: 64, 4: 16}
+_WIDE_PREFILL_ROWS, _WIDE_PREFILL_ROWS_OVER_CODES = 32, 16
+"""Of queries of 32 bits, which are for checking: as large as registers take (ADR 0029), and what
+multiplies codes by them needs twice the registers again."""
 MAX_SPLITS = 64
+_LEAST_KEY_BYTES = 256  # a shorter key does not make a tile of more
 DECODE_SPLIT_KEYS = 256  # a split with fewer costs more to merge than it spreads
-_KEY_TILE_BYTES = 16 << 10
-_SMALL_KEY_TILE_BYTES = 8 << 10
-_WARPS, _MORE_WARPS = 4, 8  # the more, the fewer registers each thread needs of a tile
-_LEAST_DIM_OF_MORE_WARPS = 128  # of codes; below, tiles fit the registers of four
+_LEAST_DIM_OF_MORE_WARPS = 128  # of codes; below, tiles fit the usual warps' registers
 _PRODUCT_ELEMENTS = 8192  # held in registers where there are no matrix units
 _ALIGNED = 4  # elements of an int32 array
 _WAVES = 2  # programs per multiprocessor worth having
@@ -47,13 +45,14 @@ class HeadShape:
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """The constants that a kernel is compiled with: see `triton_attention.attend_tiles`."""
+    """What a kernel is compiled with: see `triton_attention.attend_tiles`, and `TileSettings`."""
 
     tokens: int
     rows: int
     keys: int
     pad_dim: int
-    warps: int = _WARPS
+    stages: int
+    warps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ def plan_tiles(
         splits = _count_splits(num_decode * heads.kv_heads, longest + shape.keys, unit)
         cuts.append((slice(0, num_decode), shape, splits, _cut(attention, 0, num_decode, 1)))
     if num_decode < len(attention.block_table):
-        shape = prefill_shape(heads)
+        shape = prefill_shape(heads, unit.tiles)
         rows = len(attention.block_table)
         cut = _cut(attention, num_decode, rows, shape.tokens)
         cuts.append((slice(num_decode, num_tokens), shape, 1, cut))
@@ -157,35 +156,44 @@ def plan_rows(
 def decode_shape(heads: HeadShape, unit: TritonDevice) -> TileShape:
     """One token; on matrix units its heads are padded to their smallest product."""
     rows, pad_dim = power_of_two(heads.group), power_of_two(heads.row_elements)
+    tiles = unit.tiles
     if unit.has_dot:
         rows, pad_dim = max(MIN_DOT, rows), max(MIN_DOT, pad_dim)
-        is_wide = heads.element_bytes > 2
-        return _dot_shape(1, rows, pad_dim, heads, is_large=is_wide)
-    keys = max(1, _PRODUCT_ELEMENTS // (rows * pad_dim))
-    return TileShape(1, rows, min(64, keys), pad_dim)
+        key_bytes, is_large = tiles.decode_key_bytes, heads.element_bytes > 2
+        keys, warps = _dot_size(pad_dim, heads, key_bytes, tiles.decode_warps, is_large=is_large)
+    else:
+        keys = min(64, max(1, _PRODUCT_ELEMENTS // (rows * pad_dim)))
+        warps = tiles.decode_warps
+    return TileShape(1, rows, keys, pad_dim, tiles.decode_stages, warps)
 
 
-def prefill_shape(heads: HeadShape) -> TileShape:
-    """As many tokens as make `PREFILL_ROWS`; on matrix units only."""
+def prefill_shape(heads: HeadShape, tiles: TileSettings = USUAL_TILES) -> TileShape:
+    """As many tokens as make `prefill_rows` rows; on matrix units only."""
     pad_dim = max(MIN_DOT, power_of_two(heads.row_elements))
-    most = (_PREFILL_ROWS_OVER_CODES if heads.code_bits else PREFILL_ROWS)[heads.element_bytes]
+    is_wide, most = heads.element_bytes > 2, tiles.prefill_rows
+    if is_wide:
+        most = _WIDE_PREFILL_ROWS_OVER_CODES if heads.code_bits else _WIDE_PREFILL_ROWS
     tokens = max(1, most // heads.group)
     rows = max(MIN_DOT, power_of_two(tokens * heads.group))
     unpacks = heads.code_bits == 4 and pad_dim >= _LEAST_DIM_OF_MORE_WARPS
-    return _dot_shape(tokens, rows, pad_dim, heads, is_large=unpacks or heads.element_bytes > 2)
+    keys, warps = _dot_size(
+        pad_dim, heads, tiles.prefill_key_bytes, tiles.prefill_warps, is_large=unpacks or is_wide
+    )
+    return TileShape(tokens, rows, keys, pad_dim, tiles.prefill_stages, warps)
 
 
-def _dot_shape(
-    tokens: int, rows: int, pad_dim: int, heads: HeadShape, *, is_large: bool
-) -> TileShape:
-    """With as many keys as fit beside the rows.
+def _dot_size(
+    pad_dim: int, heads: HeadShape, key_bytes: int, warps: int, *, is_large: bool
+) -> tuple[int, int]:
+    """Keys of a tile, and warps.
 
     Args:
-        is_large: four warps' registers do not hold it.
+        is_large: the usual warps' registers do not hold it: half the keys, and twice the warps,
+            each thread of which then needs fewer.
     """
-    size = _SMALL_KEY_TILE_BYTES if is_large else _KEY_TILE_BYTES
-    keys = max(MIN_DOT, min(64, size // (pad_dim * heads.element_bytes)))
-    return TileShape(tokens, rows, keys, pad_dim, _MORE_WARPS if is_large else _WARPS)
+    size, warps = (key_bytes // 2, 2 * warps) if is_large else (key_bytes, warps)
+    most = key_bytes // _LEAST_KEY_BYTES
+    return max(MIN_DOT, min(most, size // (pad_dim * heads.element_bytes))), warps
 
 
 def _count_splits(programs: int, keys: int, unit: TritonDevice) -> int:

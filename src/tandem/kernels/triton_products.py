@@ -16,24 +16,24 @@ from tandem.kernels.triton_support import TritonDevice
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.weight_format import WeightFormat
 
-STAGES = 3  # of codes on their way into registers
 DEQUANTIZED_BYTES = 1024  # of codes in a program
 _STEP_BYTES = 256  # of inputs of a row at a time
 _SPLIT_INPUTS = 512  # a split with fewer costs more to add up than it spreads
 _MAX_SPLITS = 16
 _WAVES = 2  # programs per multiprocessor worth having
-_MOST_TILE_ROWS = {2: 64, 4: MIN_DOT}  # by bytes of an element: what registers hold
 
 
 @dataclass(frozen=True, slots=True)
 class ProductShape:
-    """The constants that `multiply_codes` is compiled with, and how many splits there are."""
+    """What `multiply_codes` is compiled with, and how many splits there are."""
 
     rows: int
     outputs: int
     step_groups: int
     splits: int
     split_groups: int
+    stages: int
+    warps: int
 
 
 def cut_product(
@@ -51,8 +51,9 @@ def cut_product(
     """
     padded = power_of_two(rows)
     if unit.has_dot:
-        tile_rows = min(_MOST_TILE_ROWS[element_bytes], max(MIN_DOT, padded))
-        tile_outputs = 64 if tile_rows > MIN_DOT else 32
+        most = unit.tiles.product_rows if element_bytes == 2 else MIN_DOT  # what registers hold
+        tile_rows = min(most, max(MIN_DOT, padded))
+        tile_outputs = unit.tiles.product_outputs if tile_rows > MIN_DOT else 32
     else:
         tile_rows, tile_outputs = padded, max(4, 32 // padded)
     programs = -(-outputs // tile_outputs) * -(-rows // tile_rows)
@@ -62,7 +63,13 @@ def cut_product(
     groups = inputs // weight.group
     split_groups = -(-groups // (wanted * step_groups)) * step_groups
     return ProductShape(
-        tile_rows, tile_outputs, step_groups, -(-groups // split_groups), split_groups
+        tile_rows,
+        tile_outputs,
+        step_groups,
+        -(-groups // split_groups),
+        split_groups,
+        unit.tiles.product_stages,
+        unit.tiles.product_warps,
     )
 
 
@@ -106,7 +113,8 @@ def multiply(
         STEP_GROUPS=shape.step_groups,
         HAS_BIAS=bias is not None and not divided,
         USE_DOT=unit.has_dot,
-        num_stages=STAGES,
+        num_stages=shape.stages,
+        num_warps=shape.warps,
     )
     if not divided:
         return y[0]

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tandem.kernels.tiles import USUAL_TILES, TileSettings, tiles_for
+
 if TYPE_CHECKING:
     import torch
 
@@ -26,10 +28,12 @@ class TritonDevice:
     Attributes:
         processors: streaming multiprocessors; work is cut so that all have some.
         has_dot: its matrix units can be used (see `FIRST_WITH_DOT`).
+        tiles: how kernels are cut on it.
     """
 
     processors: int
     has_dot: bool
+    tiles: TileSettings = USUAL_TILES
 
 
 def available() -> bool:
@@ -71,8 +75,9 @@ def unit_of(device: "torch.device") -> TritonDevice | None:
         return None
     from tandem.devices.cuda.device import compute_capability, multiprocessors
 
-    has_dot = compute_capability(device) >= FIRST_WITH_DOT
-    return TritonDevice(multiprocessors(device), has_dot)
+    capability = compute_capability(device)
+    has_dot = capability >= FIRST_WITH_DOT
+    return TritonDevice(multiprocessors(device), has_dot, tiles_for(capability))
 
 
 def unavailable_message(reason: str) -> str:

@@ -148,7 +148,8 @@ def test_every_part_fits_a_call_and_has_a_name_of_its_own() -> None:
     assert all(each.least_s < each.limit_s < 500 for each in parts)
     kinds = {each.name.partition("-")[0] for each in parts}
     assert kinds == {
-        "check", "profile", "links", "kernels", "host", "online", "larger", "planned", "offline",
+        "check", "profile", "links", "kernels", "tiles", "host", "online", "larger", "planned",
+        "offline",
     }  # fmt: skip
     assert {each.name.partition("-")[0] for each in parts_of(tiny())} == kinds - {"check"}
 

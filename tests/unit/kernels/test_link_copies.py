@@ -13,13 +13,13 @@ from tandem.devices import batch_copies
 from tandem.devices.batch_copies import BatchCopies
 from tandem.kernels import link_copies
 from tandem.kernels.link_copies import (
-    LEAST_COPY_BYTES,
     BlockRun,
     copy_over_link,
     copy_runs,
     find_runs,
     gather_blocks,
 )
+from tandem.kernels.tiles import USUAL_TILES
 
 PERMUTATIONS = st.permutations(range(12)).map(lambda order: np.array(order[:7], dtype=np.int64))
 
@@ -97,9 +97,9 @@ class FakePinned:
     [
         (1 << 10, [0, 2, 4], True, "kernels"),
         (1 << 10, [0, 2, 4], False, "copies"),
-        (LEAST_COPY_BYTES, [0, 2, 4], True, "copies"),
-        (LEAST_COPY_BYTES // 4, [0, 1, 2, 3], True, "copies"),
-        (LEAST_COPY_BYTES // 4, [0, 1, 2, 4], True, "kernels"),
+        (USUAL_TILES.least_copy_bytes, [0, 2, 4], True, "copies"),
+        (USUAL_TILES.least_copy_bytes // 4, [0, 1, 2, 3], True, "copies"),
+        (USUAL_TILES.least_copy_bytes // 4, [0, 1, 2, 4], True, "kernels"),
         (1001, [0, 2, 4], True, "copies"),
     ],
 )
