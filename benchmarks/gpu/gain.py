@@ -9,7 +9,7 @@ from tandem.cost.apex.overlap import WORTH_CAPTURING, attainable_gain
 
 LEAST_CAPTURED = 0.5
 """Of the gain that the bound allows: the target, where the bound is worth capturing."""
-GAIN = "gain captured"
+GAIN, BOUND = "gain captured", "bound of the gain"
 _ALLOWED_ERROR = 0.1
 _EXACT = 1.0
 
@@ -34,7 +34,7 @@ def gain_rows(case: str, who: str, over_alone: float, bound: float) -> list[Benc
         over_alone: throughput over the accelerator alone's, paired or of medians.
         bound: what it cannot exceed.
     """
-    rows = [BenchRow(case, who, "bound of the gain", bound, "ratio")]
+    rows = [BenchRow(case, who, BOUND, bound, "ratio")]
     if bound >= WORTH_CAPTURING:
         share = max(0.0, over_alone - 1) / (bound - 1)
         rows.append(BenchRow(case, who, GAIN, share, "share", LEAST_CAPTURED))

@@ -1,5 +1,8 @@
-"""Jobs that a GPU's memory does not hold at once: each strategy beside the GPU alone, and beside
-transformers' continuous batching, in turns.
+"""Jobs that a GPU does not hold at once.
+
+What has a target, `auto` beside the GPU alone and that beside continuous batching,
+is compared in turns; other strategies run by themselves, in a part of their own, beside what was
+found of the GPU alone.
 """
 
 import math
@@ -15,6 +18,7 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.gain import gain_rows, host_bound
 from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, config_for, drawn_job, run_job
+from benchmarks.gpu.kept import ALONE, KeptAlone
 from benchmarks.gpu.link_meter import LinkMeter, link_rows
 from benchmarks.gpu.opened import Opened, graph_rows, opened, with_kv_of
 from benchmarks.gpu.peer import ContinuousBatching
@@ -34,17 +38,18 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import lookup_parameters
 from tandem.spec.units import format_size
 
-ALONE, PEER = "gpu-only", "transformers, continuous batching"
+PEER = "transformers, continuous batching"
 _NO_WORSE = 0.98  # than the GPU alone: the target of `auto`
 _OF_PEER = 0.95  # the target of the GPU alone
 _HYBRID_ROWS = 2  # times those of the GPU's: as many may keep their KV on the host
 _PROBE_BYTES = 256 << 20
+_ALONE_HOST_BYTES = 2 << 30  # for embeddings at most: more would only take time to pin
 
 Run = Callable[[], JobRate]
 
 
 def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findings) -> None:
-    """One cell.
+    """Of one cell, the first policy and the peer, each in turns with the GPU alone.
 
     Raises:
         TandemError: the GPU alone cannot run it.
@@ -75,10 +80,71 @@ def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findi
             else:
                 _beside_alone(pair, name, cell, model, asked, share, found)
 
-        # first what has a target
-        names = [*cell.policies[:1], *[PEER] * cell.peer, *cell.policies[1:]]
+        names = [*cell.policies[:1], *[PEER] * cell.peer]
         cases: dict[str, Case] = {"graphs": graphs}
         run_cases(cases | {name: partial(beside, name) for name in names}, limit, found)
+
+
+def measure_others(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findings) -> None:
+    """Of one cell, the other policies, beside what `measure_online` found of the GPU alone.
+
+    Raises:
+        UnfinishedError: it found nothing yet.
+        TandemError: an engine cannot run.
+    """
+    case = _case(cell, scale)
+    alone = KeptAlone.of(found.path.with_name(f"{part_name(cell)}.json"), case)
+    with ModelFolder(cell.shape, scale.dtype) as model:
+        asked = drawn_job(scale, model.spec.vocab_size)
+        run_cases(
+            {
+                name: partial(_beside_kept, alone, case, name, cell, scale, model, asked, found)
+                for name in cell.policies[1:]
+            },
+            limit,
+            found,
+        )
+
+
+def part_name(cell: OnlineCell) -> str:
+    """Of what `measure_online` finds."""
+    return f"online-{cell.name}"
+
+
+def _beside_kept(
+    alone: KeptAlone,
+    case: str,
+    name: str,
+    cell: OnlineCell,
+    scale: Scale,
+    model: ModelFolder,
+    asked: Sequence[Asked],
+    found: Findings,
+    limit: Deadline,
+) -> None:
+    meter = LinkMeter()
+    engine = _engine(cell, scale, model, name, (meter.executed,))
+    with closing(engine.core):
+
+        def run() -> JobRate:
+            return run_job(engine.core, asked, Deadline.after(scale.job_s))
+
+        rates = [run()]  # the first is thrown away
+        rates += [run() for _ in limit.rounds(scale.rounds)]
+        if not all(rate.complete for rate in rates):
+            found.note(f"{case}: jobs of {name} were cut short after {scale.job_s:g} s")
+        its = [rate.tokens_per_s for rate in rates[1:]]
+        over = median(its) / alone.per_s
+        who = f"{name} over {ALONE}"
+        found.add(
+            row_of_samples(case, name, "throughput", its, "tokens/s"),
+            BenchRow(case, who, "throughput, over what was kept", over, "", _NO_WORSE),
+            *graph_rows(case, name, engine.parts),
+        )
+        if alone.gain is not None:
+            found.add(*gain_rows(case, who, over, alone.gain))
+        longest_s = max(rate.wall_s for rate in rates)
+        _meter_link(case, name, run, engine, meter, longest_s, limit, found)
 
 
 @contextmanager
@@ -111,17 +177,31 @@ def _beside_alone(
 
         longest_s = _compare(pair, name, run, limit, found)
         found.add(*graph_rows(pair.case, name, engine.parts))
-        if limit.left_s < longest_s:
-            found.note(f"{pair.case}: {name}: no time was left for copies over the link")
-            return
-        try:
-            probed = _both_ways(stored_profile())
-        except ConfigError as error:
-            found.note(f"copies over the link have no bound: {error}")
-            return
-        with meter.metering():
-            run()
-        found.add(*link_rows(pair.case, name, meter.copies(engine.parts), probed))
+        _meter_link(pair.case, name, run, engine, meter, longest_s, limit, found)
+
+
+def _meter_link(
+    case: str,
+    name: str,
+    run: Run,
+    engine: Opened,
+    meter: LinkMeter,
+    longest_s: float,
+    limit: Deadline,
+    found: Findings,
+) -> None:
+    """If there is time for one more job, copies over the link in it."""
+    if limit.left_s < longest_s:
+        found.note(f"{case}: {name}: no time was left for copies over the link")
+        return
+    try:
+        probed = _both_ways(stored_profile())
+    except ConfigError as error:
+        found.note(f"copies over the link have no bound: {error}")
+        return
+    with meter.metering():
+        run()
+    found.add(*link_rows(case, name, meter.copies(engine.parts), probed))
 
 
 def _both_ways(profile: Profile) -> dict[Queue, float]:
@@ -144,9 +224,11 @@ def _engine(
     listeners: Sequence[OpListener] = (),
 ) -> Opened:
     options: dict[str, Any] = {"quantization": cell.quantization, "strategy": strategy}
+    host_bytes = min(scale.online_host_bytes, _ALONE_HOST_BYTES)
     if strategy != ALONE:
-        rows = scale.rows * _HYBRID_ROWS
+        rows, host_bytes = scale.rows * _HYBRID_ROWS, scale.online_host_bytes
         options |= {"max_num_seqs": rows, "max_host_seqs": rows}
+    options["cpu_memory"] = str(host_bytes)
     config = config_for(scale, model.path, cell.memory_bytes, options)
     return opened(with_kv_of(config, cell.kv_bytes) if cell.kv_bytes else config, listeners)
 

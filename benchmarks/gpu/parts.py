@@ -30,11 +30,17 @@ class Part:
 
 def parts_of(scale: Scale) -> list[Part]:
     """Of a scale, what decides most first: a call may be the only one. What only a GPU can do is
-    left out without one. `auto` and plans choose by the profile, which therefore comes before.
+    left out without one. `auto` and plans choose by the profile, which therefore comes before. Of
+    online cells, what has a target comes before what has none, whatever the cell.
     """
     check = [Part("check", 320, 90, _check)] if scale.accelerator == "cuda" else []
     online = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.online]
     mixtures = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.mixtures]
+    others = [
+        _model_part("online", f"{cell.name}-others", partial(_others, cell))
+        for cell in (*scale.online, *scale.mixtures)
+        if cell.policies[1:]
+    ]
     larger = [_model_part("larger", cell.name, partial(_larger, cell)) for cell in scale.larger]
     planned = [_model_part("planned", cell.name, partial(_planned, cell)) for cell in scale.planned]
     offline = [_model_part("offline", cell.name, partial(_offline, cell)) for cell in scale.offline]
@@ -48,6 +54,7 @@ def parts_of(scale: Scale) -> list[Part]:
         *planned[:1],
         *offline[:1],
         *online[1:],
+        *others,
         Part("tiles", 260, 90, _tiles),
         Part("host", 300, 150, _host),
         *larger[1:],
@@ -101,6 +108,12 @@ def _online(cell: OnlineCell) -> Measure:
     from benchmarks.gpu.online_part import measure_online
 
     return partial(measure_online, cell)
+
+
+def _others(cell: OnlineCell) -> Measure:
+    from benchmarks.gpu.online_part import measure_others
+
+    return partial(measure_others, cell)
 
 
 def _larger(cell: LargerCell) -> Measure:

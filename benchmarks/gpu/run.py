@@ -21,7 +21,7 @@ from benchmarks.gpu.part import UNFINISHED
 from benchmarks.gpu.parts import Part, parts_of
 from benchmarks.gpu.plots import draw_plots
 from benchmarks.gpu.scale import full, tiny
-from benchmarks.gpu.summary import failure_path, summary_lines
+from benchmarks.gpu.summary import failure_path, left_lines, summary_lines
 
 from tandem.bench.machine import git_commit
 from tandem.bench.records import BenchRecord
@@ -67,6 +67,7 @@ def main() -> int:
     limit = Deadline.after(arguments.seconds)
     failed = run_parts(parts, folder, limit, tiny=arguments.tiny, ended=summarize)
     print(summarize())
+    _tell("\n".join(left_lines(parts, folder)))
     try:
         drawn = draw_plots(parts, folder)
     except ImportError:

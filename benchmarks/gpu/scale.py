@@ -194,6 +194,8 @@ class Scale:
 
     Attributes:
         accelerator: as the engine's flag. host_bytes: of its memory, for KV and weights.
+        online_host_bytes: for KV of online cells: what a host reads in some 40 ms, several times a
+            step; more would take the longer to pin.
         requests, prompt_tokens, new_tokens: of a job. rows: that run at once.
         job_s: after which a job is cut short; its rate counts up to there.
         rounds: of variants in turns, at most.
@@ -203,6 +205,7 @@ class Scale:
 
     accelerator: str
     host_bytes: int
+    online_host_bytes: int
     online: tuple[OnlineCell, ...]
     mixtures: tuple[OnlineCell, ...]
     larger: tuple[LargerCell, ...]
@@ -272,6 +275,7 @@ def full() -> Scale:
     return Scale(
         accelerator="cuda",
         host_bytes=24 * _GIB,
+        online_host_bytes=8 * _GIB,
         online=tuple(online),
         mixtures=(
             OnlineCell(
@@ -356,7 +360,7 @@ def full() -> Scale:
         prompt_tokens=256,
         new_tokens=192,
         rows=128,
-        job_s=12.0,
+        job_s=8.0,
         rounds=3,
         larger_tokens=12,
         window_s=6.0,
@@ -376,6 +380,7 @@ def tiny() -> Scale:
     return Scale(
         accelerator="emulated",
         host_bytes=4 * _MIB,
+        online_host_bytes=4 * _MIB,
         online=(
             OnlineCell("llama-3.1-8b", llama, "none", 2_200_000, HYBRID, peer=True),
             OnlineCell("llama-3.1-8b-kv", llama, "none", 8 * _MIB, ("auto",), False, 400_000),

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.findings import partial_path
+from benchmarks.gpu.findings import ended_cases, partial_path
 from benchmarks.gpu.parts import Part
 
 from tandem.bench.records import BenchRecord, BenchRow
@@ -32,6 +32,20 @@ def summary_lines(parts: Sequence[Part], folder: Path, command: str) -> list[str
             told = versions
         lines += [*_table(record.rows), "", *(f"- {note}" for note in record.notes)]
         lines += [""] if record.notes else []
+    return lines
+
+
+def left_lines(parts: Sequence[Part], folder: Path) -> list[str]:
+    """Parts without a record, how far each is, and about how many calls they take."""
+    left = [part for part in parts if not (folder / f"{part.name}.json").exists()]
+    if not left:
+        return ["nothing is left"]
+    seconds = sum(part.limit_s for part in left)
+    lines = [f"left: {len(left)} of {len(parts)} parts, {seconds:.0f} s by their limits:"]
+    for part in left:
+        ended = ended_cases(folder / f"{part.name}.json")
+        state = f", {ended} cases have ended" if ended else ""
+        lines.append(f"  {part.name}: at most {part.limit_s:.0f} s{state}{_failure(folder, part)}")
     return lines
 
 

@@ -44,8 +44,12 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     notes = [note for record in records.values() for note in record.notes]
     assert not [note for note in notes if "was not run" in note or "nothing fits" in note]
     variants = {name: {row.variant for row in record.rows} for name, record in records.items()}
-    assert {*HYBRID, PEER, f"gpu-only over {PEER}"} <= variants["online-llama-3.1-8b"]
-    served = [row for row in records["online-llama-3.1-8b"].rows if row.unit == "GB/s"]
+    assert {HYBRID[0], PEER, f"gpu-only over {PEER}"} <= variants["online-llama-3.1-8b"]
+    others = records["online-llama-3.1-8b-others"].rows
+    assert {*HYBRID[1:], *(f"{name} over gpu-only" for name in HYBRID[1:])} <= {
+        row.variant for row in others
+    }
+    served = [row for row in others if row.unit == "GB/s"]
     assert {row.metric for row in served if row.variant == "ride-along"} >= {
         "link to the device, all copies",
         "link from the device, all copies",
@@ -96,7 +100,7 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for name, record in records.items()
         if any(row.bound is not None for row in record.rows)
     }
-    assert {"links", "kernels", "online-llama-3.1-8b"} <= drawn
+    assert {"links", "kernels", "tiles", "online-llama-3.1-8b"} <= drawn
 
 
 def test_without_a_solver_all_but_plans_can_be_measured() -> None:
