@@ -14,6 +14,14 @@ from typing import Any
 from benchmarks.gpu.cases import Case, CaseError, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.flexgen_peer import (
+    NOT_THERE,
+    SETTINGS,
+    FlexGenBlock,
+    FlexGenSetting,
+    find_flexgen,
+    flexgen_tokens_per_s,
+)
 from benchmarks.gpu.gain import executed_per_s, gain_rows, median_error, ratio_metric, ratio_row
 from benchmarks.gpu.jobs import ModelFolder, built
 from benchmarks.gpu.scale import PlannedCell, Scale
@@ -38,6 +46,7 @@ from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+from tandem.spec.quantized_maps import uniform_formats
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 from tandem.spec.units import format_size
@@ -46,8 +55,10 @@ from tandem.spec.workload import Workload
 _EXACT = 1.0
 _ALONE = "gpu-only"
 PEER = "transformers, accelerate, offloaded cache"
+_FLEXGEN_MODELS = "opt-"
 _PEER_ROWS = 32  # at once: it does not choose; one such batch stands for the job
 _BATCHED_TOKENS = 2048
+_BITS = {"int8": 8, "int4": 4}
 _SETTLING = 0.25  # of a window, before it
 _FIRST_TOKEN, _TOKENS = 3, 61
 
@@ -158,7 +169,7 @@ def measure_offline(cell: PlannedCell, scale: Scale, limit: Deadline, found: Fin
         def execute(job: PlannedJob, share: Deadline) -> None:
             assert job.plan is not None
             assert job.option is not None
-            file = offline_plan_file(cell.shape.name, question, job.plan)
+            file = offline_plan_file(cell.shape.name, question, job.plan, cell.quantization)
             config = _config(scale, model.path, file, question)
             # each to its end
             rates = [_run_blocks(config, file, workload) for _ in share.rounds(scale.rounds)]
@@ -175,9 +186,21 @@ def measure_offline(cell: PlannedCell, scale: Scale, limit: Deadline, found: Fin
             del share
             found.add(_peer_row(cell, model))
 
+        def flexgen(setting: FlexGenSetting, share: Deadline) -> None:
+            del share
+            found.add(_flexgen_row(cell, model, question.precision, setting))
+
         cases: dict[str, Case] = {job.policy: partial(execute, job) for job in jobs}
         cases["median error"] = errors
-        run_cases(cases | ({PEER: peer} if cell.peer else {}), limit, found)
+        if cell.peer:
+            cases[PEER] = peer
+        if cell.shape.name.startswith(_FLEXGEN_MODELS):
+            why_not = _reason_against_flexgen()
+            if why_not is None:
+                cases |= {str(each): partial(flexgen, each) for each in SETTINGS}
+            else:
+                found.note(why_not)
+        run_cases(cases, limit, found)
 
 
 def _peer_row(cell: PlannedCell, model: ModelFolder) -> BenchRow:
@@ -200,6 +223,31 @@ def _peer_row(cell: PlannedCell, model: ModelFolder) -> BenchRow:
     seconds = time.perf_counter() - begin
     tokens = sum(map(len, made.token_ids))
     return BenchRow(_case(cell), PEER, "throughput", tokens / seconds, "tokens/s")
+
+
+def _reason_against_flexgen() -> str | None:
+    try:
+        return NOT_THERE if find_flexgen() is None else None
+    except CaseError as error:
+        return f"FlexLLMGen was not run: {error}"
+
+
+def _flexgen_row(
+    cell: PlannedCell, model: ModelFolder, precision: Precision, setting: FlexGenSetting
+) -> BenchRow:
+    """The job by FlexLLMGen, in as much device memory.
+
+    Raises:
+        CaseError: it cannot run here.
+    """
+    sizes = cell.requests, cell.prompt_tokens, cell.new_tokens
+    block = FlexGenBlock.of(model.spec, precision, cell.memory_bytes, *sizes)
+    case = HostCase(block.batches * block.rows, cell.prompt_tokens, cell.new_tokens)
+    prompts = case.prompts(0, model.spec.vocab_size)
+    rate = flexgen_tokens_per_s(
+        find_flexgen(), cell.shape.name, block, setting, prompts, cell.new_tokens
+    )
+    return BenchRow(_case(cell), str(setting), "throughput", rate, "tokens/s")
 
 
 def _note_refused(cell: PlannedCell, policies: Sequence[str], found: Findings) -> None:
@@ -227,7 +275,9 @@ def _question(cell: PlannedCell, scale: Scale, model: ModelSpec, workload: Workl
     question = ask(stored_profile(), model, workload, cell.host_bytes or scale.host_bytes, tokens)
     # where the host does the maths, activations are in float32 (ADR 0010)
     activations = DTYPE if scale.accelerator == "cuda" else DType.FLOAT32
-    precision = Precision(weights=DTYPE, activations=activations, kv=DTYPE)
+    kind, _, group = cell.quantization.partition(":")
+    formats = uniform_formats(model, _BITS[kind], int(group)) if kind in _BITS else {}
+    precision = Precision(weights=DTYPE, activations=activations, kv=DTYPE, quantized=formats)
     return replace(question, device_bytes=cell.memory_bytes, precision=precision)
 
 
@@ -272,7 +322,8 @@ def _rows(
 
 def _case(cell: PlannedCell) -> str:
     job = f"{cell.requests} requests, " if cell.requests else ""
+    weights = DTYPE if cell.quantization == "none" else cell.quantization
     return (
-        f"{cell.shape.name}, {DTYPE}, {format_size(cell.memory_bytes)} of device memory; {job}"
+        f"{cell.shape.name}, {weights}, {format_size(cell.memory_bytes)} of device memory; {job}"
         f"{cell.prompt_tokens} tokens in, {cell.new_tokens} out"
     )

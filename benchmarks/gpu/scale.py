@@ -96,6 +96,7 @@ class PlannedCell:
         prompt_tokens, new_tokens: means of the workload. requests: of an offline job.
         host_bytes: of the host's memory; 0: the scale's. peer: whether transformers runs it too,
             with weights and cache that do not fit in host memory.
+        quantization: as the engine's flag, with a group's size.
     """
 
     name: str
@@ -107,6 +108,7 @@ class PlannedCell:
     requests: int = 0
     host_bytes: int = 0
     peer: bool = False
+    quantization: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +314,17 @@ def full() -> Scale:
                     ("opt-30b", 16, 32, 96, False),
                 )
             ),
+            PlannedCell(
+                "llama-3.1-70b-int4-16gib",
+                Shape("llama-3.1-70b"),
+                16 * _GIB,
+                OFFLINE[:3],
+                512,
+                32,
+                requests=64,
+                host_bytes=96 * _GIB,
+                quantization="int4:128",
+            ),
         ),
         kernels=KernelSizes(
             shape=llama3,
@@ -393,6 +406,16 @@ def tiny() -> Scale:
         planned=(PlannedCell("llama-3.1-8b", llama, 68 * _MIB, ("auto", "gpu-only"), 24, 8),),
         offline=(
             PlannedCell("llama-3.1-8b", llama, 66 * _MIB, ("auto", "kvpr"), 24, 4, requests=4),
+            PlannedCell(
+                "llama-3.1-70b-int4",
+                Shape("llama-3.1-70b", narrow),
+                66 * _MIB,
+                ("auto",),
+                24,
+                4,
+                requests=4,
+                quantization="int4:128",
+            ),
         ),
         kernels=KernelSizes(
             shape=llama,
@@ -429,7 +452,7 @@ def tiny() -> Scale:
         ),
         effort=Effort(
             rounds=1,
-            kinds=(FLOAT16,),
+            kinds=(FLOAT16, quantized_kind(4, 64)),
             sides=(64, 128),
             rows=(1, 8),
             heads=heads,

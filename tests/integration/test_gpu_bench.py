@@ -76,6 +76,7 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         gains = [row for row in records[cell].rows if row.metric == "bound of the gain"]
         assert "auto over gpu-only" in {row.variant for row in gains}
     assert variants["offline-llama-3.1-8b"] == {"auto", "kvpr", "all"}
+    assert variants["offline-llama-3.1-70b-int4"] == {"auto", "all"}
     assert "each way at once" in {row.variant for row in records["links"].rows}
     cases = {row.case.partition(",")[0].partition(" ")[0] for row in records["kernels"].rows}
     assert cases == {"decode", "prefill", "linear", "dequantize", "experts"}

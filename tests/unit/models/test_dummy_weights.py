@@ -18,13 +18,14 @@ from tests.unit.models.configs import (
     write,
 )
 
-from tandem.models.dummy_weights import fill_dummy_weights
+from tandem.models.dummy_weights import _TILE_GROUPS, fill_dummy_weights
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.weights import allocate_weights
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec, RopeSpec
 from tandem.spec.parameters import weight_bytes
+from tandem.spec.weight_format import WeightFormat
 
 SPEC = ModelSpec("llama", 512, 128, 24, 4, 2, 32, 256, 1024, rope=RopeSpec())
 
@@ -109,3 +110,23 @@ def test_a_config_alone_is_enough(config: dict[str, object], tmp_path: Path) -> 
     )
     assert done[-1] == model.weights.size_bytes == weight_bytes(model.spec, DType.FLOAT32)
     assert torch.isfinite(forward(model, torch.arange(20))).all()
+
+
+@pytest.mark.parametrize("format", [WeightFormat(4, 128), WeightFormat(8, 32)], ids=str)
+def test_a_large_quantized_matrix_repeats_rounded_groups(format: WeightFormat) -> None:
+    wide = replace(SPEC, hidden_size=1024, intermediate_size=1024, num_layers=1)
+    weights = allocate_weights(
+        wide, torch.float32, torch.device("cpu"), quantized={"down": format, "output": format}
+    )
+    fill_dummy_weights(weights, wide, 0)
+    kept = weights.layers[0]["down"].quantized
+    assert kept is not None
+    values = kept.dequantize().view(-1, format.group)
+    count = _TILE_GROUPS[format.group]
+    assert len(values) > 2 * count
+    assert torch.equal(values[count:], values[: len(values) - count])
+    assert len(values[:count].unique(dim=0)) == count
+    rows = kept.dequantize()[:100]
+    assert len(rows.unique(dim=0)) == 100
+    deviation = 1 / (1024 * 2) ** 0.5
+    assert float(values.std()) == pytest.approx(deviation, rel=0.05)
