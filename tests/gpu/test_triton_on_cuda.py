@@ -14,6 +14,7 @@ from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.plan.binding import TierAttention
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
+from tandem.quant.scaled_floats import ScaledFloats
 from tandem.spec.weight_format import WeightFormat
 
 _HEADS, _KV_HEADS, _DIM, _BLOCK = 8, 2, 128, 64
@@ -132,8 +133,8 @@ def test_quantized_weights() -> None:
     unit = triton_support.unit_of(device)
     assert unit is not None
     generator = torch.Generator().manual_seed(3)
-    for format in (WeightFormat(4, 128), WeightFormat(8, 32)):
-        weight = quantize(torch.randn(1000, 1024, generator=generator), format)
+    for format in (WeightFormat(4, 128), WeightFormat(8, 32), WeightFormat(8, 128, floats=True)):
+        weight = _quantized(torch.randn(1000, 1024, generator=generator), format)
         ours = QuantizedWeight(
             format, weight.q.to(device), weight.scales.to(device), weight.zeros.to(device)
         )
@@ -146,6 +147,15 @@ def test_quantized_weights() -> None:
                 expected = x.double() @ rounded.double().T
                 size = x.double().abs() @ rounded.double().abs().T
                 assert bool(((found - expected).abs() <= limit * size).all()), (format, dtype, rows)
+
+
+def _quantized(weight: torch.Tensor, format: WeightFormat) -> QuantizedWeight:
+    """Of floats, as a checkpoint of FP8 by channel has it."""
+    if not format.floats:
+        return quantize(weight, format)
+    scales = weight.abs().amax(1, keepdim=True) / torch.finfo(torch.float8_e4m3fn).max
+    codes = (weight / scales).to(torch.float8_e4m3fn)
+    return ScaledFloats(codes, scales, weight.shape[1]).packed(format)
 
 
 def test_experts() -> None:
