@@ -15,7 +15,9 @@ from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+from tandem.spec.quantized_maps import map_rows
 from tandem.spec.units import GIB
+from tandem.spec.weight_format import WeightFormat
 
 BF16 = Precision.uniform(DType.BFLOAT16)
 CARD = load_hardware("rtx4090")
@@ -63,6 +65,24 @@ def test_without_room_for_mlps_on_their_way_the_cpu_computes_them() -> None:
     capacities = Capacities(tight, 100 * GIB, real=False)
     memory = plan_memory(config, MOE, BF16, capacities, hardware=CARD)
     assert set(homes_by_layer(memory.plan.weights).values()) <= {"resident", "cpu-mlp"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "gib", "host_gib"),
+    [(MOE, 12, 100), (DENSE, 6, 100), (LARGE, 20, 100), (LARGE, 20, 24)],
+)
+def test_the_cpu_computes_no_floats_of_a_byte(spec: ModelSpec, gib: int, host_gib: int) -> None:
+    """Its kernels read none: what would be its, or either's, comes to the accelerator."""
+    formats = {name: WeightFormat(8, 32, floats=True) for name in map_rows(spec)}
+    config = EngineConfig("m", max_num_seqs=1, max_model_len=4096)
+    capacities = Capacities(gib * GIB, host_gib * GIB, real=False)
+    disk = replace(CARD, host=replace(CARD.host, disk_bytes_per_s=3e9))
+    kept = replace(BF16, quantized=formats)
+    plan = plan_memory(config, spec, kept, capacities, hardware=disk).plan
+    found = set(homes_by_layer(plan.weights).values())
+    assert found <= {"resident", "streamed", "disk_streamed"}
+    assert found != {"resident"}
+    assert plan.cpu_rules == ()
 
 
 def test_a_host_that_hardly_computes_streams() -> None:
