@@ -25,6 +25,7 @@ from tandem.probes.linear_cases import (
 )
 from tandem.probes.torch_accelerator import CodeMaths, ProbeDevice
 from tandem.spec.dtype import DType
+from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
 from tandem.spec.model import ModelSpec
 from tandem.spec.weight_format import WeightFormat
 
@@ -155,12 +156,14 @@ class TileSizes:
     """What kernels work on while they are cut otherwise.
 
     Attributes:
-        heads: of models. decode: (rows, keys of each). prompt: tokens of one.
+        heads: of models. kv: kinds beside 16 bits. decode: (rows, keys of each). prompt: tokens of
+            one.
         matrices: (outputs, inputs). rows: of activations. copies: of a weight.
         blocks: that are copied, of each of `block_bytes`, ascending.
     """
 
     heads: tuple[HeadShape, ...]
+    kv: tuple[KVType, ...]
     decode: tuple[tuple[int, int], ...]
     prompt: int
     matrices: tuple[tuple[int, int], ...]
@@ -344,6 +347,7 @@ def full() -> Scale:
         ),
         tiles=TileSizes(
             heads=tuple(HeadShape(*sizes) for sizes in ((32, 8, 128), (32, 32, 128), (40, 8, 128))),
+            kv=(NarrowFloat.FP8, CodeType.INT8, CodeType.INT4),
             decode=((32, 2048),),
             prompt=2048,
             matrices=((28_672, 4096), (4096, 11_008), (34_816, 5120)),
@@ -432,10 +436,11 @@ def tiny() -> Scale:
         ),
         tiles=TileSizes(
             heads=(heads,),
+            kv=(CodeType.INT4,),
             decode=((2, 40),),
             prompt=20,
             matrices=((64, 128),),
-            formats=(WeightFormat(4, 128), WeightFormat(8, 128, floats=True)),
+            formats=(WeightFormat(8, 128, floats=True),),
             rows=(1, 20),
             copies=1,
             blocks=2,

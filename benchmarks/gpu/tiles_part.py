@@ -34,7 +34,7 @@ from tandem.probes.kernel_pages import code_pages, float_pages, held_dtype
 from tandem.probes.timing import timed
 from tandem.quant.quantize import quantize
 from tandem.spec.dtype import DType
-from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
+from tandem.spec.kv_type import CodeType, KVType
 from tandem.spec.weight_format import WeightFormat
 
 KNOBS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
@@ -94,13 +94,10 @@ class _Sweep:
 
     def cases(self) -> dict[str, Callable[[TileSettings], Call]]:
         """What makes a call by some tiles, by the name of what it is."""
-        kinds: tuple[KVType, ...] = (
-            DType(str(self._dtype).removeprefix("torch.")), NarrowFloat.FP8, CodeType.INT8,
-            CodeType.INT4,
-        )  # fmt: skip
+        plain = DType(str(self._dtype).removeprefix("torch."))
         made: dict[str, Callable[[TileSettings], Call]] = {}
         for heads in self._sizes.heads:
-            for kv in kinds:
+            for kv in (plain, *self._sizes.kv):
                 for rows, keys in self._sizes.decode:
                     made[f"decode, {rows} x {keys}, {heads}, KV {kv}"] = partial(
                         self._decode, heads, kv, rows, keys
