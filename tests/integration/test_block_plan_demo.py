@@ -105,20 +105,24 @@ def test_a_file_is_executed(tmp_path: Path, expected: list[list[int]]) -> None:
     assert foreseen["workspace"] > 0
 
 
-@pytest.mark.parametrize("home", ["host-mlp", "host"])
+@pytest.mark.parametrize(
+    ("home", "computed", "what"),
+    [
+        ("host-mlp", {"cpu_mlps": (3, 4)}, "2 MLPs"),
+        ("host", {"cpu_layers": (3, 4), "recomputed_tokens": 0}, "2 layers"),
+        ("host-mlp", {"cpu_columns": 50}, "50 columns of every MLP that is streamed"),
+        ("streamed", {"cpu_columns": 50, "prompts_on_host": True}, "50 columns"),
+    ],
+)
 def test_what_the_cpu_computes_is_where_the_plan_has_it(
-    home: Home, tmp_path: Path, expected: list[list[int]]
+    home: Home, computed: dict[str, Any], what: str, tmp_path: Path, expected: list[list[int]]
 ) -> None:
     homes: tuple[Home, ...] = (home, home, "resident", home, home, "resident")
-    computed: dict[str, Any] = {"cpu_mlps": (3, 4)}
-    what = "MLPs"
-    if home == "host":
-        computed, what = {"cpu_layers": (3, 4), "recomputed_tokens": 0}, "layers"
     plan = replace(PLAN, weights=as_runs(homes), **computed)
     core = build(saved(tmp_path / "p.json", plan))
     stats = core.stats()
-    assert f"4 layers {home}, 2 layers resident" in stats.notes[0]
-    assert f"; in passes the CPU computes 2 {what}" in stats.notes[0]
+    assert f"4 layers {home}" in stats.notes[0]
+    assert f"; in passes the CPU computes {what}" in stats.notes[0]
     rows = {(row.location, row.label): row for row in stats.memory}
     for place in (("device", "weights"), ("host", "weights")):
         assert rows[place].actual_bytes == rows[place].predicted_bytes > 0, place
