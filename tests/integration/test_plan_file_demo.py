@@ -30,12 +30,13 @@ EMULATED = "emulated:exact,seed=5"
 GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
 ALONE = ("--accelerator", "none", "--host", "desktop-ddr5")
 STREAMED = (
-    "--accelerator", str(PAIRS / "a10g-scaled.toml"), "--gpu-memory", "84MiB", "--cpu-memory", "200MiB",
+    "--accelerator", str(PAIRS / "a10g-scaled.toml"), "--gpu-memory", "84MiB",
+    "--cpu-memory", "200MiB",
 )  # fmt: skip
 
 READ = (
-    "--accelerator", str(PAIRS / "a10g-scaled.toml"), "--gpu-memory", "79MiB", "--cpu-memory", "14MiB",
-    "--disk", "2GB/s", "--policy", "gpu-only",
+    "--accelerator", str(PAIRS / "a10g-scaled.toml"), "--gpu-memory", "79MiB",
+    "--cpu-memory", "14MiB", "--disk", "2GB/s", "--policy", "gpu-only",
 )  # fmt: skip
 
 READ_ON_CPU = (*READ[:5], "13MiB", *READ[6:-1], "n-gpu-layers")

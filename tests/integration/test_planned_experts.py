@@ -16,7 +16,8 @@ from tandem.spec.hardware_file import PAIRS
 EMULATED = "emulated:exact,seed=5"
 ASKED = (
     "--prompt", "129", "--generate", "12", "--requests", "4", "--max-num-batched-tokens", "64",
-    "--dtype", "float32", "--accelerator", str(PAIRS / "a10g-scaled.toml"), "--cpu-memory", "100MiB",
+    "--dtype", "float32", "--accelerator", str(PAIRS / "a10g-scaled.toml"),
+    "--cpu-memory", "100MiB",
 )  # fmt: skip
 
 
