@@ -103,10 +103,10 @@ class OfflineSearch:
         """
         streams = best.candidate.streamed > 0
 
-        def order(option: BlockOption) -> tuple[int, bool, float, int]:
+        def order(option: BlockOption) -> tuple[int, bool, bool, float]:
             blocks = option.prediction.rates.blocks if streams else 0
             fixed = policy.adapts and option.candidate.recomputed_tokens > 0
-            return blocks, fixed, -option.tokens_per_s, option.candidate.streamed
+            return blocks, fixed, option is not best, -option.tokens_per_s
 
         as_good = [
             option
