@@ -78,9 +78,9 @@ def simulator(
 
 
 def preemption(json_path: JsonOption = None) -> None:
-    """What becomes of preempted requests, way by way, in virtual time.
+    """What becomes of preempted requests, way by way.
 
-    On machines that need not be there.
+    In virtual time, on machines that need not be there.
     """
     machine = start(json_path)
     from tandem.bench import preemption as suite
