@@ -93,8 +93,8 @@ class StepSizes:
             smaller = log2(self._q.step_of(step)) < here
             for elsewhere in _around(candidate.elsewhere, self._q.movable_layers, smaller):
                 yield from self._resized(candidate, elsewhere, step)
-                if not smaller and self._may_read_here(candidate):
-                    # larger steps read more prompts at once, which have had room so far, or not
+                if self._may_read_here(candidate):
+                    # steps of another size read more prompts at once, or leave them more room
                     other = candidate._replace(prompts_here=int(not candidate.reads_here))
                     yield from self._resized(other, elsewhere, step)
             if self._looks_up and candidate.elsewhere == Elsewhere():
