@@ -16,15 +16,16 @@ class DividedWork:
     """Of one resource, in a pass over tokens; none is below 0.
 
     Attributes:
-        kinds: of each kind of KV, and all else in layers that stay. comes: of layers that come, if
-            the CPU computed all columns of theirs. cpu, others: of columns that are the CPU's, and
-            of those that are not.
+        kinds: of each kind of KV, and all else that layers have anyway. comes: of layers that come,
+            beside their columns. cpu: of columns that are the CPU's. others: of those of layers
+            that come and are not; here: likewise, of all layers.
     """
 
     kinds: tuple[float, ...]
     comes: float
-    cpu: float
-    others: float
+    cpu: float = 0.0
+    others: float = 0.0
+    here: float = 0.0
 
 
 class DividedLayers:
@@ -95,12 +96,11 @@ class DividedLayers:
 
 
 def _work(kinds: tuple[float, ...], comes: float, column: float) -> DividedWork:
-    """Where columns on the CPU spare a resource something, what all would spare is taken off, and
-    those that are not the CPU's give theirs back.
+    """Where columns on the CPU spare a resource something, that is asked for by those that are not:
+    of layers that come, or of all, if it is theirs however layers come by their weights.
     """
     if column >= 0:
-        return DividedWork(kinds, comes, column, 0.0)
-    rest = comes + column
-    # more than layers that come ask for: as if all layers came
-    least = tuple(max(0.0, each + min(0.0, rest)) for each in kinds)
-    return DividedWork(least, max(0.0, rest), 0.0, -column)
+        return DividedWork(kinds, comes, cpu=column)
+    if comes + column >= 0:
+        return DividedWork(kinds, comes + column, others=-column)
+    return DividedWork(tuple(max(0.0, each + column) for each in kinds), comes, here=-column)

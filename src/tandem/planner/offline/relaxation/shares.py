@@ -61,7 +61,7 @@ class Columns:
         kinds, apart: sequences by the kinds of KV, in most layers, and in those that differ, if
             any do.
         cpu_columns, others: of all layers' MLPs, columns of streamed ones, the CPU's and the
-            others.
+            others. here: all that are not the CPU's.
     """
 
     prefill: int
@@ -74,6 +74,7 @@ class Columns:
     apart: tuple[int, ...]
     cpu_columns: int
     others: int
+    here: int
 
 
 def least_shares(
@@ -162,6 +163,7 @@ class _Relaxed:
             apart=tuple(column() for _ in self._kinds if away.differ),
             cpu_columns=column(),
             others=column(),
+            here=column(),
         )
         self._p.equal([(share, 1.0) for share in (*found.kinds, *found.apart)], 1.0)
         return found
@@ -236,10 +238,12 @@ class _Relaxed:
         """
         c, divided = self._c, DividedLayers(self._times, self._bound, self._kinds, self._away)
         self._p.equal([(c.cpu_columns, 1.0), (c.others, 1.0), (c.streamed, -1.0)], 0.0)
+        self._p.equal([(c.cpu_columns, 1.0), (c.here, 1.0)], 1.0)
         self._p.at_most([(c.streamed, -1.0)], -apart / self._layers)
         for each in divided.work(self._away.loads(self._bound.decode_busy)):
-            of_weights = (c.comes, each.comes), (c.cpu_columns, each.cpu), (c.others, each.others)
-            self._at_least(c.decode, (*zip(c.kinds, each.kinds, strict=True), *of_weights))
+            of_columns = (c.cpu_columns, each.cpu), (c.others, each.others), (c.here, each.here)
+            of_kinds = zip(c.kinds, each.kinds, strict=True)
+            self._at_least(c.decode, (*of_kinds, (c.comes, each.comes), *of_columns))
         ways = list(zip(c.kinds, map(divided.way_s, self._kinds), strict=True))
         self._at_least(c.decode, (*ways, (c.cpu_columns, divided.columns_way_s())))
 
