@@ -13,6 +13,7 @@ from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import stage_cost
 from tandem.engine.building.paced_blocks import PacedBlocks, build_paced_blocks
 from tandem.engine.building.paced_machine import PacedOptions
+from tandem.engine.building.paced_types import block_types
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
 from tandem.plan.disk_slots import slots_bytes
@@ -20,17 +21,19 @@ from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.plan.program import OpKind, Part
 from tandem.plan.weights import Home
+from tandem.runtime.paced.host_truth import HostTruth
 from tandem.runtime.paced.ledger import HostTask
-from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.runtime.paced.report import PacedReport
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.hardware_file import load_hardware
+from tandem.spec.kv_type import CodeType
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.operations import keys_values
-from tandem.spec.parameters import layer_matrix_parameters, mlp_matrix_bytes
+from tandem.spec.parameters import layer_matrix_bytes, layer_matrix_parameters, mlp_matrix_bytes
 from tandem.spec.precision import Precision
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -87,13 +90,16 @@ class Run:
         late_s: float = 0.0,
         host: Callable[[HostTask], float] = host_s,
         hardware: HardwareSpec = SMALL,
+        *,
+        virtual: bool = True,
     ) -> None:
         path = folder / "plan.json"
         kept = "auto" if plan.host_kv_dtype == plan.kv_dtype else plan.host_kv_dtype
+        types = str(block_types(plan, WIDE, DType.FLOAT16).precision)
         path.write_text(
             PlanFile(
                 "wide", PlannedModel.of(WIDE), "small", False, "float16", "float16", kept,
-                "none", "float16", plan,
+                plan.quantization, types, plan,
             ).to_json()
         )  # fmt: skip
         self.clock, self._late_s = VirtualClock(), late_s
@@ -103,7 +109,7 @@ class Run:
             hardware,
             PacedOptions(cache_bytes=1, perturbation=change or Perturbation()),
             clock=self.clock,
-            pool=VirtualPool(host),
+            pool=VirtualPool(host) if virtual else None,
             check=True,
         )
         self._number = 0
@@ -370,7 +376,104 @@ def test_a_late_scheduler_makes_a_run_invalid(tmp_path: Path) -> None:
         assert valid or "submissions" in report.reasons[0]
 
 
+def coded(plan: OfflinePlan, layers: str = "all") -> OfflinePlan:
+    return replace(plan, quantized_layers=layers, quantization="int4:128")
+
+
+def test_layers_in_few_bits_take_fewer_bytes_and_a_kernel_that_dequantizes(tmp_path: Path) -> None:
+    """With few rows they are multiplied by codes, with more a kernel dequantizes them before."""
+    precision = block_types(
+        coded(plan_of(STREAMED, resident_rows=2)), WIDE, DType.FLOAT16
+    ).precision
+    layer = layer_matrix_bytes(WIDE, precision)
+    assert layer < LAYER_BYTES / 3.5
+    busy: list[float] = []
+    for rows in (2, 64):
+        for layers in ("none", "all"):
+            plan = plan_of(RESIDENT, batches=1, resident_rows=rows)
+            run = Run(tmp_path, plan if layers == "none" else coded(plan))
+            run.add(plan.block_rows, prompt=70)
+            pass_s, report = run.passes(5, plan.block_rows)
+            busy.append(report.accel_busy * pass_s)
+    assert busy[1] < busy[0]
+    run = Run(tmp_path, coded(plan_of(STREAMED, resident_rows=2)))
+    run.add(4)
+    pass_s, report = run.passes(10, 4)
+    assert report.brought_bytes == pytest.approx(10 * 6 * layer)
+    assert pass_s >= 6 * layer / LINK
+    many = replace(SMALL, accelerator=replace(SMALL.accelerator, compute_capability=7.5))
+    plan = coded(plan_of(RESIDENT, batches=1, resident_rows=64))
+    run = Run(tmp_path, plan, hardware=many)  # which multiplies no more than four rows by codes
+    run.add(64, prompt=70)
+    apart_s, report = run.passes(5, 64)
+    moved = 6 * (layer + LAYER_BYTES)
+    least_s = moved / accelerator_rates(SMALL, DType.FLOAT16).bytes_per_s
+    assert report.accel_busy * apart_s - busy[3] >= 0.9 * least_s
+
+
+def test_streamed_layers_alone_are_in_few_bits(tmp_path: Path) -> None:
+    homes: tuple[Home, ...] = ("streamed", "resident") * 3
+    busy: list[float] = []
+    brought: list[float] = []
+    for layers in ("none", "streamed", "all"):
+        plan = plan_of(homes, batches=1, resident_rows=2)
+        run = Run(tmp_path, plan if layers == "none" else coded(plan, layers))
+        run.add(plan.block_rows)
+        pass_s, report = run.passes(5, plan.block_rows)
+        busy.append(report.accel_busy * pass_s)
+        brought.append(report.brought_bytes)
+    assert brought[0] > 3.5 * brought[1]
+    assert brought[1] == brought[2]
+    assert busy[0] - busy[1] == pytest.approx(busy[1] - busy[2], rel=0.05)  # three layers each
+    assert busy[1] < 0.9 * busy[0]
+
+
+def test_streamed_kv_in_few_bits_takes_its_bytes_and_is_dequantized(tmp_path: Path) -> None:
+    kept = replace(PAGE, dtype=CodeType.INT4)
+    times: list[float] = []
+    for change in (Perturbation(), Perturbation(5, 0.5)):
+        plan = plan_of(RESIDENT, streamed_rows=4, host_kv_dtype="int4")
+        run = Run(tmp_path, plan, change)
+        run.add(plan.block_rows)
+        pass_s, report = run.passes(10, 8)
+        size = 2 * 4 * BLOCKS * kept.bytes_per_block_layer * 6
+        assert size < 2 * 4 * BLOCKS * PAGE.bytes_per_block_layer * 6 / 3.4
+        assert report.brought_bytes == pytest.approx(10 * size)
+        true = PerturbedRates(SMALL, DType.FLOAT16, change).device
+        keys = 2 * 4 * 6 * (PROMPT + 8)  # within the passes that are looked at
+        moved = keys * (TOKEN_BYTES + kept.bytes_per_block_layer / 64)
+        attended_s = keys * TOKEN_BYTES / true.bytes_per_s
+        apart_s = moved / (true.bytes_per_s * true.dequantize_share)
+        times.append(report.accel_busy * pass_s)
+        assert times[-1] > attended_s + apart_s
+    assert times[0] != times[1]
+
+
+def test_attention_over_codes_takes_arithmetic_that_reading_does_not_hide(tmp_path: Path) -> None:
+    """On cores that are slow beside their memory; on others it is the bytes."""
+    plans = [
+        plan_of(RESIDENT, batches=1, cpu_rows=4, host_kv_dtype=kind) for kind in ("float16", "int4")
+    ]
+    for flops, least, most in ((1e15, 3.4, 3.7), (1e9, 0.3, 0.4)):
+        facts = replace(SMALL.host, flops_per_s=flops)
+        busy: list[float] = []
+        for plan in plans:
+            types = block_types(plan, WIDE, DType.FLOAT16)
+            page = replace(PAGE, host_dtype=types.precision.host_kv)
+            truth = HostTruth(WIDE, page, facts, Perturbation(), types)
+            run = Run(tmp_path, plan, host=truth.duration_s)
+            run.add(4)
+            pass_s, report = run.passes(5, 4)
+            busy.append(report.cpu_busy * pass_s)
+        assert least < busy[0] / busy[1] < most
+
+
 def test_what_is_not_executed_is_refused(tmp_path: Path) -> None:
     few = plan_of(RESIDENT, streamed_rows=2, host_kv_dtype="int8")
-    with pytest.raises(ConfigError, match="--cpu-kv-dtype int8 cannot be paced"):
-        Run(tmp_path, few)
+    with pytest.raises(ConfigError, match="few bits are paced in virtual time only"):
+        Run(tmp_path, few, virtual=False)
+    with pytest.raises(ConfigError, match="KV on the host in fp8 cannot be paced"):
+        Run(tmp_path, plan_of(RESIDENT, streamed_rows=2, host_kv_dtype="fp8"))
+    odd = replace(coded(plan_of(RESIDENT, resident_rows=2)), quantization="int4:128 and int8:128")
+    with pytest.raises(ConfigError, match="weights in int4:128 and int8:128 cannot be paced"):
+        Run(tmp_path, odd)

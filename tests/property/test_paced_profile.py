@@ -57,6 +57,9 @@ def test_the_perturbed_truth_reaches_the_planner_and_the_description_does_not(
     assert rates.kernel_overhead_s == near(true.device.kernel_overhead_s + launched_s, rel=0.1)
     assert h2d_rates(known).bytes_per_s == near(true.links[Queue.H2D].bytes_per_s, rel=0.05)
     assert d2h_rates(known).bytes_per_s == near(true.links[Queue.D2H].bytes_per_s, rel=0.05)
+    # of codes, median kinds: a launch is a few percents of what a fast memory takes
+    assert rates.quantize_share == near(true.device.quantize_share, rel=0.12)
+    assert rates.dequantize_share == near(true.device.dequantize_share, rel=0.12)
     off = true.device.bytes_per_s / accelerator_rates(described, DTYPE).bytes_per_s
     if abs(off - 1) > 0.1:
         told = accelerator_rates(described, DTYPE).bytes_per_s

@@ -51,6 +51,13 @@ def offline(
             "--no-host", help="With --ablations: nothing is measured on the machine at hand."
         ),
     ] = False,
+    few_bits: Annotated[
+        bool,
+        typer.Option(
+            "--few-bits",
+            help="Instead, policies that may keep weights and KV in 4 bits, and KVPR's with both.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw each policy into this PNG.", metavar="FILE")
     ] = None,
@@ -70,9 +77,11 @@ def offline(
     from tandem.bench.online.selection import truth_of
 
     check_policies(policy or ())
-    if ablations:
-        _refuse_beside_ablations(policy=policy, plot=plot)
-    elif no_host:
+    alone = "ablations" if ablations else "few-bits" if few_bits else None
+    if alone is not None:
+        others = {"few-bits": ablations and few_bits}
+        _refuse_beside(alone, policy=policy, plot=plot, **others)
+    if no_host and not ablations:
         _refuse_no_host()
     chosen = choose_cells(only or (), layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
     cells, left_out = check_room(chosen)
@@ -80,6 +89,9 @@ def offline(
         report(line)
     if ablations:
         _ablate(cells, machine, json_path, left_out, on_host=not no_host)
+        return
+    if few_bits:
+        _allow_few_bits(cells, machine, json_path, left_out)
         return
     outcomes: list[OfflineOutcome] = []
     rows: list[BenchRow] = []
@@ -96,13 +108,13 @@ def offline(
         print("\n".join(describe(outcome)))
 
 
-def _refuse_beside_ablations(**given: object) -> None:
+def _refuse_beside(flag: str, **given: object) -> None:
     from tandem.spec.errors import ConfigError
 
     named = [name for name, value in given.items() if value]
     if named:
         raise ConfigError(
-            f"--ablations has policies of its own; leave --{named[0]} or --ablations out",
+            f"--{flag} has policies of its own; leave --{named[0]} or --{flag} out",
             param=named[0],
         )
 
@@ -114,6 +126,22 @@ def _refuse_no_host() -> None:
         "--no-host is of --ablations, beside which alone the host is measured; leave it out",
         param="no_host",
     )
+
+
+def _allow_few_bits(
+    cells: "Sequence[OfflineCell]",
+    machine: dict[str, Any],
+    json_path: Path | None,
+    left_out: tuple[str, ...],
+) -> None:
+    from tandem.bench.offline.few_bits import describe, rows_of, run_few_bits
+    from tandem.bench.offline.suite import SUITE
+
+    outcomes = run_few_bits(cells, report)
+    rows = [row for outcome in outcomes for row in rows_of(outcome)]
+    finish(SUITE, machine, rows, json_path, *left_out)
+    for outcome in outcomes:
+        print("\n".join(describe(outcome)))
 
 
 def _ablate(

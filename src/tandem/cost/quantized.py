@@ -153,7 +153,7 @@ class PreciseStage:
         rows = rates.whole_tiles(tokens) if by_elements else tokens
         flops = rows * self._flops_per_token + tokens * self._routed_flops_per_token
         found = cost_of(flops, size, kernels, rates)
-        return found.after(apart_bytes / rates.bytes_per_s)
+        return found.after(apart_bytes / (rates.bytes_per_s * rates.dequantize_share))
 
     def token_flops(self) -> int:
         """Arithmetic of each token, less than which none takes however many there are."""

@@ -17,6 +17,8 @@ class DeviceRates:
             (ADR 0059).
         counted_rows: beyond so many, a number of rows is a mean that says nothing of the last tile,
             whose empty rows are not counted.
+        quantize_share, dequantize_share: of its memory's rate, what kernels reach that do nothing
+            but turn elements into codes, and codes into elements.
     """
 
     bytes_per_s: float
@@ -24,6 +26,8 @@ class DeviceRates:
     kernel_overhead_s: float
     tile_rows: int = 1
     counted_rows: float = inf
+    quantize_share: float = 1.0
+    dequantize_share: float = 1.0
 
     def whole_tiles(self, rows: int) -> int:
         """Rows that a linear map of so many computes, as far as known; never fewer for more."""
@@ -49,6 +53,8 @@ def accelerator_rates(hardware: HardwareSpec, dtype: DType) -> DeviceRates:
         facts.flops_per_s[dtype] * facts.compute_efficiency,
         facts.kernel_overhead_s,
         (facts.tile_rows or 1) if dtype.size_bytes == TILED_BYTES else 1,
+        quantize_share=facts.quantize_share or 1.0,
+        dequantize_share=facts.dequantize_share or 1.0,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from tandem.cost.quantized import COMPILED, PreciseStage, gpu_kernels
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.recoding import CPU_CODE_FLOPS
 from tandem.cost.split_mixture import MixtureBytes, choice_bytes
 from tandem.cost.stage import (
     AttentionWork,
@@ -113,6 +114,7 @@ class Demands:
         }
         self._stage_costs: dict[tuple[Part, int, bool], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
+        self._cpu_key_flops = CPU_CODE_FLOPS * 2 * model.kv_size if page.code_bits else 0.0
         self.measured: MeasuredHost | None = None
         if question.measured is not None:
             self.measured = MeasuredHost(
@@ -313,8 +315,11 @@ class Demands:
     ) -> CostBreakdown:
         window = self._windows[layer]
         works = [lane.seen(tier, window) for lane in lanes]
+        flops = self._pair_flops * sum(work.pairs for work in works)
+        if tier is Tier.HOST or self._host_only:
+            flops += self._cpu_key_flops * sum(work.keys for work in works)
         return cost_of(
-            self._pair_flops * sum(work.pairs for work in works),
+            flops,
             sum(map(self._attention_bytes, works)),
             1,
             rates,

@@ -22,7 +22,7 @@ from tandem.spec.kv_type import CodeType, KVType
 
 _KERNELS = 200
 _HALF_BYTES = 2
-_APPENDED = 2048  # tokens, a step's
+_APPENDED = 8192  # tokens: of fewer, launching would be a part of what is measured
 _WAYS = {"pinned": True, "pageable": False}
 
 
@@ -109,7 +109,7 @@ def measure_accelerator(probed: ProbedAccelerator, effort: Effort) -> Accelerato
         heads=str(effort.heads),
         attention=tuple(_attention(probed, effort, kv) for kv in effort.kv),
         prompts=tuple(_prompts(probed, effort, kv) for kv in effort.kv),
-        codes=(*_codes(probed, effort), *_page_codes(probed, effort)),
+        codes=_codes(probed, effort, link.kernel_s),
         h2d=link.h2d,
         d2h=link.d2h,
     )
@@ -187,29 +187,36 @@ def _surface(
     return Surface(tuple(map(float, axes[0])), tuple(map(float, axes[1])), times)
 
 
-def _codes(probed: ProbedAccelerator, effort: Effort) -> list[CodeRates]:
-    """Of a square weight."""
-    side = min(effort.sides)
-    ways = {
+def _codes(probed: ProbedAccelerator, effort: Effort, kernel_s: float) -> tuple[CodeRates, ...]:
+    """Of a square weight, and of keys and values in pages.
+
+    Args:
+        kernel_s: that a kernel costs beside its work, which is priced by itself.
+    """
+    side = max(effort.sides)
+    weights = {
         str(kind): probed.coding(kind, side) for kind in effort.kinds if kind.format is not None
     }
-    return _rates(ways, side * side * _HALF_BYTES, effort.rounds)
-
-
-def _page_codes(probed: ProbedAccelerator, effort: Effort) -> list[CodeRates]:
-    ways = {
+    pages = {
         f"kv {kv}": probed.coding_pages(effort.pages(kv), _APPENDED)
         for kv in effort.kv
         if isinstance(kv, CodeType)
     }
-    return _rates(ways, _APPENDED * effort.heads.key_elements * _HALF_BYTES, effort.rounds)
+    elements = side * side, _APPENDED * effort.heads.key_elements
+    return (
+        *_rates(weights, elements[0] * _HALF_BYTES, effort.rounds, kernel_s),
+        *_rates(pages, elements[1] * _HALF_BYTES, effort.rounds, kernel_s),
+    )
 
 
 def _rates(
-    ways: Mapping[str, tuple[Sample, Sample]], size_bytes: float, rounds: int
+    ways: Mapping[str, tuple[Sample, Sample]], size_bytes: float, rounds: int, kernel_s: float
 ) -> list[CodeRates]:
     samples = {(name, way): each for name, both in ways.items() for way, each in enumerate(both)}
-    found = median_seconds(samples, rounds)
+    found = {
+        key: max(seconds - kernel_s, seconds / 2)
+        for key, seconds in median_seconds(samples, rounds).items()
+    }
     return [
         CodeRates(name, size_bytes / found[name, 0], size_bytes / found[name, 1]) for name in ways
     ]

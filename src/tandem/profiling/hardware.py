@@ -1,6 +1,7 @@
 """A profile's numbers as a hardware description has them: what is reached, so at efficiency 1."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from tandem.profiling.measurements import (
     AcceleratorMeasurements,
@@ -13,7 +14,10 @@ from tandem.profiling.profile import Profile
 from tandem.profiling.shared_memory import shared_memory
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import TILED_BYTES, AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts
+from tandem.spec.kv_type import CodeType
 
+_HALF_BYTES = 2
+_PAIR_BYTES, _GROUP = 4, 64  # of scales, and elements that share them
 _FLOATS = tuple(dtype.value for dtype in DType)
 _TILED = tuple(dtype.value for dtype in DType if dtype.size_bytes == TILED_BYTES)
 
@@ -74,7 +78,31 @@ def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
             if times.kind in _FLOATS
         },
         tile_rows=measured_tile([times for times in measured.linear if times.kind in _TILED]),
+        quantize_share=_coded_share(measured, [c.quantize_bytes_per_s for c in measured.codes]),
+        dequantize_share=_coded_share(measured, [c.dequantize_bytes_per_s for c in measured.codes]),
     )
+
+
+def _coded_share(measured: AcceleratorMeasurements, rates: Sequence[float]) -> float | None:
+    """Of its memory's rate, what is reached by kernels that read elements and write codes, or the
+    other way: the median of kinds.
+
+    Args:
+        rates: of each of `measured.codes`, by bytes of the elements alone.
+    """
+    if not rates:
+        return None
+    moved = (
+        rate * (1 + _code_bytes(codes.kind) / _HALF_BYTES)
+        for codes, rate in zip(measured.codes, rates, strict=True)
+    )
+    return median(moved) / measured.copy_bytes_per_s
+
+
+def _code_bytes(kind: str) -> float:
+    """Of an element, its part of a group's scales included: `int4/64`, `kv int8`."""
+    name = kind.removeprefix("kv ").partition("/")[0]
+    return CodeType(name).bits / 8 + _PAIR_BYTES / _GROUP
 
 
 def link_facts(measured: AcceleratorMeasurements) -> LinkFacts:

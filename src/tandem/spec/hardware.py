@@ -23,6 +23,9 @@ class AcceleratorFacts:
             known.
         tile_rows: of how many rows, in whole tiles, products of 16-bit types compute each, as
             measured; None if not known.
+        quantize_share, dequantize_share: kernels that turn 16 bits into codes, and codes into 16
+            bits, as measured: bytes that they read and write, over those of a copy in as much time;
+            None if not known, and taken for 1.
     """
 
     memory_bytes: int
@@ -34,6 +37,8 @@ class AcceleratorFacts:
     flops_per_s: Mapping[DType, float]
     compute_capability: float | None = None
     tile_rows: int | None = None
+    quantize_share: float | None = None
+    dequantize_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

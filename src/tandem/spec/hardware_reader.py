@@ -21,6 +21,7 @@ _RANGES = {
     "cores": (1.0, 1e6),
     "compute_capability": (1.0, 99.0),
     "tile_rows": (1.0, 1024.0),
+    "_share": (1e-3, 10.0),
 }
 _FLOPS = (1.0, 1e21)
 

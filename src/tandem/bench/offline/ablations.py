@@ -1,7 +1,8 @@
-"""`tandem bench offline --ablations`: every means taken away by itself, and KVPR's figures 8 to 10.
+"""`tandem bench offline --ablations`: every means taken away by itself.
 
 A means is taken away by a policy that allows all others, so that plans without it are the best that
-there are; each whole job is executed in virtual time as the others of this suite.
+there are; each whole job is executed in virtual time as the others of this suite. Beside them are
+KVPR's figures 9 and 10.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +22,6 @@ from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.policies import OfflinePolicy, find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
-from tandem.planner.question import Question
-from tandem.spec.kv_type import CodeType
 from tandem.spec.units import format_size
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _ALL = find_offline_policy("auto")
 _KVPR = find_offline_policy("kvpr")
-_TRIED = 8  # candidates by their bounds
 _GIGA = 1e9
 
 
@@ -128,15 +126,6 @@ class AblationRun:
 
 
 @dataclass(frozen=True, slots=True)
-class FewBits:
-    """Predicted tokens per second of KVPR's plan, by KV type and with or without recomputation."""
-
-    kv: str
-    recomputes: bool
-    tokens_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class AblationOutcome:
     """Of a cell.
 
@@ -148,7 +137,6 @@ class AblationOutcome:
     cell: OfflineCell
     most_per_s: float | None
     runs: tuple[AblationRun, ...]
-    few_bits: tuple[FewBits, ...]
     host: "HostMeans | None" = None
 
 
@@ -180,9 +168,8 @@ def _run_cell(
             runs.append(run)
             report(f"{ablation.name}: {run.executed.tokens_per_s:.1f} tokens/s")
     most = None if ceiling is None else ceiling.tokens_per_s
-    few = tuple(_few_bits(question))
     host = _host_means(cell, report) if on_host else None
-    return AblationOutcome(cell, most, tuple(runs), few, host)
+    return AblationOutcome(cell, most, tuple(runs), host)
 
 
 def _host_means(cell: OfflineCell, report: Callable[[str], None]) -> "HostMeans | None":
@@ -213,22 +200,6 @@ def _run(cell: OfflineCell, search: OfflineSearch, ablation: Ablation) -> Ablati
     return AblationRun(ablation, plan, executed, breakdown.shares, link_busy)
 
 
-def _few_bits(question: Question) -> Iterator[FewBits]:
-    """KVPR's figure 8: programs in virtual time, with few bits priced as they are dequantized, of
-    which the emulated accelerator has no costs.
-    """
-    precision = replace(question.precision, kv=CodeType.INT4)
-    search = OfflineSearch(replace(question, precision=precision))
-    for kv in search.times.precisions.host_kv_choices:
-        for policy in dict.fromkeys(ablation.policy for ablation in KVPR):  # orders share theirs
-            found = [c for c in search.candidates.of(policy) if c.host_kv == kv]
-            found.sort(key=search.bound_tokens_per_s, reverse=True)
-            rates = [search.option(candidate).tokens_per_s for candidate in found[:_TRIED]]
-            if rates:
-                kind = str(kv or search.times.precisions.plain.kv)
-                yield FewBits(kind, policy.recomputes, max(rates))
-
-
 def rows_of(outcome: AblationOutcome) -> Iterator[BenchRow]:
     """Rows of the common record format."""
     case = str(outcome.cell)
@@ -247,10 +218,6 @@ def rows_of(outcome: AblationOutcome) -> Iterator[BenchRow]:
         yield row(
             "pinned", run.plan.host.pinned_bytes / _GIGA, "GB", run.plan.host.used_bytes / _GIGA
         )
-    for each in outcome.few_bits:
-        how = "with" if each.recomputes else "without"
-        variant = f"predicted kvpr {how} recomputation, {each.kv} KV on the host"
-        yield BenchRow(case, variant, "throughput", each.tokens_per_s, "tokens/s")
     if outcome.host is not None:
         from tandem.bench.offline.host_means import host_rows
 
@@ -281,12 +248,6 @@ def describe(outcome: AblationOutcome) -> Iterator[str]:
         if said is not None:
             figures = ", ".join(f"{work} {share:.0%}" for work, share in said.items())
             yield f"    KVPR's figures 9 and 10 on its machine: {figures}"
-    for each in outcome.few_bits:
-        how = "with" if each.recomputes else "without"
-        yield (
-            f"  predicted kvpr {how} recomputation, {each.kv} KV on the host: "
-            f"{each.tokens_per_s:.1f} tokens/s"
-        )
     if outcome.host is not None:
         from tandem.bench.offline.host_means import describe_host
 

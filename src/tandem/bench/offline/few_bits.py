@@ -1,69 +1,183 @@
-"""LM-Offload's choice of bits: weights and KV in 4 bits where the planner finds them faster.
+"""`tandem bench offline --few-bits`: LM-Offload's choice of bits, and KVPR's figure 8.
 
-Predicted only, in virtual time and with few bits priced as they are read and dequantized: the
-emulated accelerator has no costs of them.
+Weights and KV on the host may be in 4 bits where the planner finds them faster; each plan's whole
+job is executed in virtual time as the others of this suite, with smaller copies, kernels that
+quantize and dequantize at rates of the truth's own, and the CPU's attention over codes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from tandem.plan.offline import QuantizedLayers
-from tandem.planner.offline.policies import find_offline_policy
-from tandem.planner.offline.search import OfflineSearch
+from tandem.bench.offline.cell import OfflineCell
+from tandem.bench.offline.job import Executed, execute
+from tandem.bench.offline.plans import ask
+from tandem.bench.records import BenchRow
+from tandem.plan.offline import OfflinePlan
+from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.policies import OfflinePolicy, find_offline_policy
+from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Question
 from tandem.spec.kv_type import CodeType
 from tandem.spec.precision import Precision
 from tandem.spec.quantized_maps import uniform_formats
 
-_BITS = 4
+_BITS, _FLAG = 4, "int4"
 _POLICIES = ("flexgen", "lm-offload", "auto")
+_KVPR = find_offline_policy("kvpr")
+_TRIED = 8  # candidates by their bounds
 
 
 @dataclass(frozen=True, slots=True)
-class FewBitsPlan:
-    """What a policy would do.
+class FewBitsRun:
+    """What a policy plans, and what came of it.
 
     Attributes:
-        allowed: what may be in 4 bits.
-        layers: whose maps are. host_kv: whether KV on the host is.
+        name: for records and people.
+        most_per_s: what no plan of these types exceeds; None: nothing is known.
     """
 
-    policy: str
-    allowed: str
-    layers: QuantizedLayers
-    host_kv: bool
-    tokens_per_s: float
-
-    @property
-    def name(self) -> str:
-        """For records."""
-        return f"predicted {self.policy}, {self.allowed} in 4 bits"
+    name: str
+    option: BlockOption
+    executed: Executed
+    most_per_s: float | None
 
     @property
     def chosen(self) -> str:
-        """In words."""
+        """What is in few bits, in words."""
+        candidate = self.option.candidate
         weights = {"none": "no weights", "all": "all layers", "streamed": "streamed layers"}
-        return f"{weights[self.layers]}{' and KV on the host' if self.host_kv else ''}"
+        layers = candidate.quantized
+        if layers == "streamed" and not candidate.streamed:
+            layers = "none"
+        return f"{weights[layers]}{' and KV on the host' if candidate.host_kv else ''}"
 
 
-def few_bits_plans(question: Question) -> Iterator[FewBitsPlan]:
-    """Of one question in 16 bits: nothing in few bits, weights, KV, and both allowed."""
-    for allowed, precision in _allowed(question):
-        search = OfflineSearch(replace(question, precision=precision))
-        for policy in _POLICIES:
-            option = search.best(find_offline_policy(policy))
-            if option is not None:
-                chosen, rate = option.candidate, option.tokens_per_s
-                layers = chosen.quantized
-                if layers == "streamed" and not chosen.streamed:
-                    layers = "none"
-                yield FewBitsPlan(policy, allowed, layers, chosen.host_kv is not None, rate)
+@dataclass(frozen=True, slots=True)
+class FewBitsOutcome:
+    """Of a cell: policies by what may be in few bits, and KVPR's with its KV in 16 and in 4."""
+
+    cell: OfflineCell
+    runs: tuple[FewBitsRun, ...]
+
+
+def run_few_bits(
+    cells: Sequence[OfflineCell], report: Callable[[str], None]
+) -> list[FewBitsOutcome]:
+    """All of them in every cell.
+
+    Args:
+        report: told in words what is being done.
+    """
+    found: list[FewBitsOutcome] = []
+    for cell in cells:
+        report(str(cell))
+        run = _Runner(cell, ask(cell), report)
+        found.append(FewBitsOutcome(cell, (*run.policies(), *run.kvpr())))
+    return found
+
+
+class _Runner:
+    """Of one cell; equal plans are executed once."""
+
+    def __init__(
+        self, cell: OfflineCell, question: Question, report: Callable[[str], None]
+    ) -> None:
+        self._cell, self._question, self._report = cell, question, report
+        self._executed: dict[OfflinePlan, Executed] = {}
+
+    def policies(self) -> Iterator[FewBitsRun]:
+        """Those that choose bits, and `flexgen`, which has one choice for all weights."""
+        for allowed, precision in _allowed(self._question):
+            search = OfflineSearch(replace(self._question, precision=precision))
+            most_per_s = _most_per_s(search)
+            for name in _POLICIES:
+                policy = find_offline_policy(name)
+                option = search.best(policy)
+                if option is not None:
+                    yield self._run(f"{name}, {allowed}", search, policy, option, most_per_s)
+
+    def kvpr(self) -> Iterator[FewBitsRun]:
+        """Figure 8: keys and values in 16 and in 4 bits, with and without recomputation."""
+        precision = replace(self._question.precision, kv=CodeType.INT4)
+        search = OfflineSearch(replace(self._question, precision=precision))
+        most_per_s = _most_per_s(search)
+        for kv in search.times.precisions.host_kv_choices:
+            for policy in (_KVPR, replace(_KVPR, name="kvpr without", recomputes=False)):
+                option = _best_with(search, policy, kv)
+                if option is not None:
+                    how = "with" if policy.recomputes else "without"
+                    kind = kv or search.times.precisions.plain.kv
+                    name = f"kvpr {how} recomputation, {kind} KV on the host"
+                    yield self._run(name, search, policy, option, most_per_s)
+
+    def _run(
+        self,
+        name: str,
+        search: OfflineSearch,
+        policy: OfflinePolicy,
+        option: BlockOption,
+        most_per_s: float | None,
+    ) -> FewBitsRun:
+        plan = offline_plan(search, option.candidate, adapts=policy.adapts)
+        if plan not in self._executed:
+            file = offline_plan_file(self._cell.model_name, search.question, plan, _FLAG)
+            self._executed[plan] = execute(self._cell, file)
+        found = FewBitsRun(name, option, self._executed[plan], most_per_s)
+        self._report(f"{name}: {found.executed.tokens_per_s:.1f} tokens/s, {found.chosen}")
+        return found
 
 
 def _allowed(question: Question) -> Iterator[tuple[str, Precision]]:
+    """What may be in few bits: nothing, weights, KV on the host, and both."""
     plain = question.precision
     maps = uniform_formats(question.model, _BITS, None)
-    yield "nothing", plain
-    yield "weights", replace(plain, quantized=maps)
-    yield "KV", replace(plain, kv=CodeType.INT4)
-    yield "weights and KV", replace(plain, quantized=maps, kv=CodeType.INT4)
+    yield "16 bits", plain
+    yield "weights in 4 bits", replace(plain, quantized=maps)
+    yield "KV in 4 bits", replace(plain, kv=CodeType.INT4)
+    yield "weights and KV in 4 bits", replace(plain, quantized=maps, kv=CodeType.INT4)
+
+
+def _most_per_s(search: OfflineSearch) -> float | None:
+    ceiling = BlockCeilings(search.question, search.times).ceiling()
+    return None if ceiling is None else ceiling.tokens_per_s
+
+
+def _best_with(
+    search: OfflineSearch, policy: OfflinePolicy, kv: CodeType | None
+) -> BlockOption | None:
+    """Of candidates that keep KV on the host so, the best of those whose bounds are highest."""
+    found = [c for c in search.candidates.of(policy) if c.host_kv == kv]
+    found.sort(key=search.bound_tokens_per_s, reverse=True)
+    options = [search.option(candidate) for candidate in found[:_TRIED]]
+    return max(options, key=lambda option: option.tokens_per_s, default=None)
+
+
+def rows_of(outcome: FewBitsOutcome) -> Iterator[BenchRow]:
+    """Rows of the common record format."""
+    for run in outcome.runs:
+        row = partial(BenchRow, str(outcome.cell), f"virtual {run.name}")
+        executed, rates = run.executed, run.option.prediction.rates
+        reached = executed.tokens_per_s
+        yield row("throughput", reached, "tokens/s", run.most_per_s)
+        yield row("predicted over executed", rates.tokens_per_s / reached, "ratio", 1.0)
+        yield row("predicted pass over executed", rates.pass_s / executed.pass_s, "ratio", 1.0)
+        yield row("accelerator busy", executed.report.accel_busy, "share", 1.0)
+        yield row("CPU busy", executed.report.cpu_busy, "share", 1.0)
+
+
+def describe(outcome: FewBitsOutcome) -> Iterator[str]:
+    """Lines for people."""
+    yield str(outcome.cell)
+    for run in outcome.runs:
+        reached, predicted = run.executed.tokens_per_s, run.option.tokens_per_s
+        of_most = "" if run.most_per_s is None else f" ({reached / run.most_per_s:.0%})"
+        yield (
+            f"  {run.name}: {reached:.1f} tokens/s{of_most}, predicted {predicted:.1f} "
+            f"({predicted / reached - 1:+.1%}); in 4 bits: {run.chosen}"
+        )
+        yield f"    {run.option.candidate.describe(outcome.cell.model.num_layers)}"
+        for line in run.executed.replans:
+            yield f"    {line}"

@@ -9,6 +9,7 @@ from tandem.bench.offline.both_busy import BothBusy
 from tandem.bench.offline.cell import OfflineCell
 from tandem.engine.building.paced_blocks import PacedBlocks, build_paced_blocks
 from tandem.engine.building.paced_machine import PacedOptions
+from tandem.engine.building.paced_types import block_types
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
 from tandem.plan.executed_op import OpListener
@@ -87,11 +88,13 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
     """
     plan, clock, both = planned.plan, VirtualClock(), BothBusy()
     assert isinstance(plan, OfflinePlan)
+    dtype = parse_dtype(plan.kv_dtype)
+    types = block_types(plan, cell.model, dtype)
     page = KVPageSpec.of_model(
-        cell.model, dtype=parse_dtype(plan.kv_dtype), block_size=plan.block_size
+        cell.model, dtype=dtype, block_size=plan.block_size, host_dtype=types.precision.host_kv
     )
     columns = plan.cpu_columns
-    host = HostTruth(cell.model, page, cell.hardware.host, cell.truth, columns)
+    host = HostTruth(cell.model, page, cell.hardware.host, cell.truth, columns, types)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         path.write_text(planned.to_json(), "utf-8")

@@ -1,7 +1,7 @@
 """Plans of every offline policy for a cell, from probes of its accelerator and link."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.bench.offline.cell import OfflineCell
 from tandem.bench.online.cell import DTYPE
@@ -48,14 +48,17 @@ class Planned:
 def ask(cell: OfflineCell) -> Question:
     """The planner's question: the accelerator and the link are probed as on a real machine.
 
-    The host's rates are told, since a host whose work is only timed cannot be measured.
+    The host's rates are told, since a host whose work is only timed cannot be measured, and so is
+    the card's compute capability, which decides what kernels for few bits can do.
     """
     probed = PacedAccelerator(cell.hardware, cell.truth, VirtualClock())
     found = measure_accelerator(probed, coarse())
-    card, host = cell.hardware.accelerator.memory_bytes, cell.hardware.host
+    told, host = cell.hardware.accelerator, cell.hardware.host
+    card = told.memory_bytes
+    facts = replace(accelerator_facts(found), compute_capability=told.compute_capability)
     return Question(
         model=cell.model,
-        hardware=HardwareSpec(found.name, accelerator_facts(found), link_facts(found), host),
+        hardware=HardwareSpec(found.name, facts, link_facts(found), host),
         precision=Precision.uniform(DTYPE),
         lengths=Lengths.of(cell.workload),
         device_bytes=card - margin_bytes(card),

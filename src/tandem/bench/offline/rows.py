@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import partial
 
-from tandem.bench.offline.few_bits import FewBitsPlan
 from tandem.bench.offline.job import Executed
 from tandem.bench.offline.plans import AUTO, PlannedJob
 from tandem.bench.offline.split import PUBLISHED, SplitRun
@@ -18,7 +17,6 @@ def rows_of(outcome: OfflineOutcome) -> tuple[BenchRow, ...]:
     return (
         *(row for job in jobs for row in _policy_rows(outcome, job)),
         *(row for run in outcome.splits for row in _split_rows(outcome, run)),
-        *(_few_bits_row(outcome, plan) for plan in outcome.few_bits),
     )
 
 
@@ -47,11 +45,6 @@ def _split_rows(outcome: OfflineOutcome, run: SplitRun) -> Iterator[BenchRow]:
     most = None if ceiling is None else ceiling.tokens_per_s
     yield row("throughput", run.executed.tokens_per_s, "tokens/s", most)
     yield from _busy_rows(row, outcome, run.executed)
-
-
-def _few_bits_row(outcome: OfflineOutcome, plan: FewBitsPlan) -> BenchRow:
-    """Without a bound: the linear programme's is of 16 bits."""
-    return BenchRow(str(outcome.cell), plan.name, "throughput", plan.tokens_per_s, "tokens/s")
 
 
 def _busy_rows(
@@ -86,10 +79,6 @@ def describe(outcome: OfflineOutcome) -> list[str]:
             f"both busy in {executed.both_share:.0%} of passes (Park & Egger: {PUBLISHED:.0%})"
         )
         lines.append(f"    {run.candidate.describe(outcome.cell.model.num_layers)}")
-    lines += [
-        f"  {plan.name}: {plan.tokens_per_s:.1f} tokens/s, {plan.chosen}"
-        for plan in outcome.few_bits
-    ]
     return lines
 
 

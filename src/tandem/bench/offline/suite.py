@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tandem.bench.offline.cell import OfflineCell
-from tandem.bench.offline.few_bits import FewBitsPlan, few_bits_plans
 from tandem.bench.offline.job import Executed, execute
 from tandem.bench.offline.plans import AUTO, Planned, ask, plan_jobs
 from tandem.bench.offline.split import SplitRun, run_splits
@@ -32,14 +31,12 @@ class OfflineOutcome:
         executed: by policy; those with equal plans share theirs, and those that cannot run it have
             none.
         splits: one batch divided between link and CPU.
-        few_bits: what policies are predicted to make where they may choose 4 bits.
     """
 
     cell: OfflineCell
     planned: Planned
     executed: Mapping[str, Executed]
     splits: tuple[SplitRun, ...] = ()
-    few_bits: tuple[FewBitsPlan, ...] = ()
 
 
 def run_offline(
@@ -83,5 +80,4 @@ def _run_cell(
     splits = run_splits(cell, planned.question)
     for run in splits:
         report(f"divided, {run.name}: {run.executed.both_share:.0%} of passes both busy")
-    few_bits = tuple(few_bits_plans(planned.question))
-    return OfflineOutcome(cell, planned, executed, splits, few_bits)
+    return OfflineOutcome(cell, planned, executed, splits)

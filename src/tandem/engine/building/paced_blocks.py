@@ -13,10 +13,10 @@ from tandem.engine.building.paced_machine import (
     PacedOptions,
     PacedSizes,
     paced_capacities,
-    paced_dtype,
     paced_executor,
     require_disk_rate,
 )
+from tandem.engine.building.paced_types import block_types
 from tandem.engine.building.tracing import begin_to_count, traced
 from tandem.engine.sizing.block_memory import BlockMemory, plan_block_memory
 from tandem.engine.sizing.context_length import model_for_length
@@ -26,11 +26,13 @@ from tandem.plan.executed_op import OpListener
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
 from tandem.runtime.paced.pool import HostPool
+from tandem.runtime.paced.types import PacedTypes
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import parse_dtype
+from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
-from tandem.spec.precision import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +72,17 @@ def build_paced_blocks(
         ConfigError: the plan is another model's, of types that are not emulated, or does not fit.
     """
     options = options or PacedOptions()
-    dtype = paced_dtype(config, spec)
-    precision = Precision.uniform(dtype)
     planned = planned_file(config, spec)
     assert planned is not None, "an engine of blocks has a plan"
-    require_as_planned(planned, precision, PACED)
     plan = planned.blocks
+    types = block_types(plan, spec, parse_dtype(config.dtype))
+    _require_virtual(types, pool)
+    precision = types.precision
+    require_as_planned(planned, precision, PACED)
     require_disk_rate(plan.weights, hardware)
     spec, length_notes = model_for_length(spec, config.max_model_len)
     memory = plan_block_memory(plan, spec, precision, paced_capacities(config, hardware))
-    sizes = PacedSizes(memory.page, memory.room.host_blocks, plan.layers)
+    sizes = PacedSizes(memory.page, memory.room.host_blocks, plan.layers, types=types)
     scheduler = block_scheduler(plan, config, spec, memory)
     note = block_plan_note(str(config.plan), planned, plan)
     clock = clock or RealClock()
@@ -100,3 +103,17 @@ def build_paced_blocks(
         )
         core = BlockCore(scheduler, executor, stats, check=check, trace=trace)
         return PacedBlocks(core, scheduler, executor, memory)
+
+
+def _require_virtual(types: PacedTypes, pool: HostPool | None) -> None:
+    """The host's real work is on pages and weights of floats.
+
+    Raises:
+        ConfigError: something is in few bits, and the host works for real.
+    """
+    if types.has_codes and pool is None:
+        raise ConfigError(
+            "few bits are paced in virtual time only: what the host really computes here is in "
+            "floating point; plan without them",
+            param="plan",
+        )

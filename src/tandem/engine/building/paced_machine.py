@@ -24,12 +24,14 @@ from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.pool import HostPool, WorkerPool
 from tandem.runtime.paced.tokens import SyntheticTokens, TokenSource
 from tandem.runtime.paced.truth import PacedTruth
+from tandem.runtime.paced.types import PacedTypes
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType, parse_dtype
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
+from tandem.spec.tier import Tier
 from tandem.spec.units import format_size, parse_size
 
 _HOST_PAGES_SHARE = 0.6
@@ -69,12 +71,14 @@ class PacedSizes:
         host_blocks: of KV on the host, all layers.
         sweeps: where layers are computed.
         embedding: where token embeddings lie.
+        types: what is in few bits; None: nothing.
     """
 
     page: KVPageSpec
     host_blocks: int
     sweeps: SweepChoice
     embedding: EmbeddingHome = "resident"
+    types: PacedTypes | None = None
 
 
 class PacedMeasures:
@@ -185,7 +189,7 @@ def paced_executor(
         tokens: what is said to have been sampled; None: synthetic ones.
     """
     page, blocks, sweeps = sizes.page, sizes.host_blocks, sizes.sweeps
-    aliasing = _aliasing(page, blocks, options)
+    aliasing = _aliasing(page.on(Tier.HOST), blocks, options)
     use = options.expert_use
     truth = PacedTruth(
         spec,
@@ -197,6 +201,7 @@ def paced_executor(
         sizes.embedding,
         sweeps.cpu_columns,
         sweeps.usual.streamed.mlps,
+        sizes.types,
     )
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     if pool is None:
@@ -218,7 +223,7 @@ def paced_executor(
             choices=_choices(spec, sweeps, options),
         )
     return PacedExecutor(
-        PacedCosts(spec, page, truth, host, layers),
+        PacedCosts(spec, page, truth, host, layers, sizes.types),
         tokens or SyntheticTokens(spec),
         Gauges(shared, aliasing),
         pool or WorkerPool(options.cores),

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from tandem.cost.lm_offload.quantization import QuantRates, memory_bound_rates
 from tandem.cost.quantized import PreciseStage, gpu_kernels
 from tandem.cost.rates import accelerator_rates
+from tandem.cost.recoding import dequantized_cost, quantized_cost
 from tandem.plan.block_shape import MADE_AT_ONCE, BlockShape
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
@@ -136,12 +136,13 @@ class BlockPrices:
         return self._known[key]
 
     def _cache_bytes(self, candidate: BlockCandidate, queue: Queue, context: float) -> float:
-        """Whole blocks come, of the whole context also where a layer's window is shorter; a token
-        goes.
+        """Whole blocks come, of the whole context also where a layer's window is shorter, as they
+        lie; a token goes as it was computed.
         """
-        page = self._footprint.host_page(candidate)
         if queue is Queue.D2H:
-            return candidate.streamed_rows * page.bytes_per_block_layer / page.block_size
+            made = self._footprint.page
+            return candidate.streamed_rows * made.bytes_per_block_layer / made.block_size
+        page = self._footprint.host_page(candidate)
         tokens = max(1, round(context - candidate.recomputed_tokens))
         return candidate.streamed_rows * page.blocks_for_tokens(tokens) * page.bytes_per_block_layer
 
@@ -157,15 +158,17 @@ class BlockPrices:
         return Demand(parts * whole_s + rest_s)
 
     def _converted_s(self, candidate: BlockCandidate, tokens: float, *, quantizes: bool) -> float:
-        """Codes to 16 bits on the accelerator, or back: a pass of its own."""
+        """Of keys and values, codes to 16 bits on the accelerator, or back: a pass of its own."""
         if candidate.host_kv is None or not tokens:
             return 0.0
-        elements = tokens * 2 * self._q.model.kv_size
-        rates: QuantRates = memory_bound_rates(candidate.host_kv.bits, self._rates.bytes_per_s)
         if self._q.measured_card is not None:
             rates = measured_rates(self._q.measured_card, candidate.host_kv)
-        speed = rates.quantize_elements_per_s if quantizes else rates.dequantize_elements_per_s
-        return elements / speed + self._rates.kernel_overhead_s
+            speed = rates.quantize_elements_per_s if quantizes else rates.dequantize_elements_per_s
+            return tokens * 2 * self._q.model.kv_size / speed + self._rates.kernel_overhead_s
+        pages = self._footprint.host_page(candidate), self._footprint.page
+        size = tokens * sum(page.bytes_per_block_layer / page.block_size for page in pages)
+        cost = quantized_cost if quantizes else dequantized_cost
+        return cost(size, self._rates).total_s
 
     # --- prompts ----------------------------------------------------------------------------------
 
@@ -190,9 +193,9 @@ class BlockPrices:
         if demand is None:
             found = self._of_prompts(demands, op, candidate.rows, parts)
             demand = self._known_prompts[key] = found
-        if op.kind is OpKind.APPEND:
-            tokens = candidate.host_rows * prompt - prefix
-            return _longer(demand, self._converted_s(candidate, tokens, quantizes=True))
+        if op.kind in (OpKind.APPEND, OpKind.ATTEND):  # to a slot, and over it
+            tokens, appends = candidate.host_rows * prompt - prefix, op.kind is OpKind.APPEND
+            return _longer(demand, self._converted_s(candidate, tokens, quantizes=appends))
         return demand
 
     def _of_prompts(self, demands: Demands, op: ProgramOp, rows: int, parts: PartSizes) -> Demand:

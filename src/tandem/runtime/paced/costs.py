@@ -1,5 +1,6 @@
 """Durations of a program's operations, and the host work that is done for real."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from tandem.cost.lane_work import LaneWork, count_work
@@ -14,6 +15,7 @@ from tandem.runtime.paced.ledger import HostTask, Span
 from tandem.runtime.paced.passing_truth import PASSING_COPIES
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.truth import PacedTruth
+from tandem.runtime.paced.types import PacedTypes
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
@@ -41,6 +43,7 @@ class PacedCosts:
         truth: durations of device operations.
         host: executes appends and attention on the host.
         layers: executes layers on the CPU, if any ever are.
+        types: what is in few bits; None: nothing.
     """
 
     def __init__(
@@ -50,9 +53,15 @@ class PacedCosts:
         truth: PacedTruth,
         host: PacedHost,
         layers: PacedHostLayers | None = None,
+        types: PacedTypes | None = None,
     ) -> None:
         self._model, self._page, self._truth, self._host = model, page, truth, host
         self._layers = layers
+        coded = frozenset[int]() if types is None else frozenset(types.layers)
+        dense = frozenset(model.dense_layers)
+        self._layer_kinds = tuple(
+            (window, i in dense, i in coded) for i, window in enumerate(model.layer_windows)
+        )
         self._cohorts: dict[int, PacedLane] = {}
 
     def prepare(self, program: StepProgram, *, skip: bool) -> tuple[PacedLane, ...]:
@@ -81,6 +90,10 @@ class PacedCosts:
         self._cohorts.pop(cohort_id, None)
 
     # --- device operations ------------------------------------------------------------------------
+
+    def layer_kind(self, layer: int) -> Hashable:
+        """Layers of one kind cost the same."""
+        return self._layer_kinds[layer] if 0 <= layer < len(self._layer_kinds) else None
 
     def cost_s(self, program: PacedProgram, op: ProgramOp, active: tuple[int, ...]) -> float:
         """Duration of a device operation."""
@@ -149,7 +162,8 @@ class PacedCosts:
         if op.kind is not OpKind.ATTEND:
             return 0
         keys = sum(lane.work.attention(Tier.HOST, op.layer).keys for lane in lanes)
-        return keys * self._page.bytes_per_block_layer // self._page.block_size
+        page = self._page.on(Tier.HOST)
+        return keys * page.bytes_per_block_layer // page.block_size
 
 
 def _is_of_layer(op: ProgramOp) -> bool:

@@ -137,6 +137,7 @@ class PacedExecutor:
                 lanes,
                 _without_sequences(program),
                 self._forward_of(program),
+                layer_kind=self._costs.layer_kind,
             )
             if program.lanes:
                 self._note_submission(program, now_s)

@@ -3,11 +3,14 @@
 import random
 from dataclasses import replace
 
+from tandem.cost.quantized import COMPILED, PreciseStage
 from tandem.cost.rates import DeviceRates
+from tandem.cost.recoding import coded_attention_cost
 from tandem.cost.stage import (
     CostBreakdown,
     append_cost,
     attention_cost,
+    cost_of,
     merge_cost,
     stage_cost,
 )
@@ -17,6 +20,7 @@ from tandem.plan.program import OpKind, Part, ProgramOp
 from tandem.runtime.paced.costs import PacedLane
 from tandem.runtime.paced.ledger import HostTask
 from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.runtime.paced.types import PacedTypes
 from tandem.spec.hardware import HostFacts
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
@@ -28,9 +32,11 @@ class HostTruth:
     """Durations of appends, attention, layers and MLPs on the CPU in virtual time.
 
     Args:
+        page: of KV, in both tiers.
         host: as it truly is; its memory is read, and its cores compute, at these rates.
-        change: jitter.
+        change: jitter, and how far codes are from what the planner takes them to cost.
         cpu_columns: of MLPs that are computed on both sides, the CPU's.
+        types: what is in few bits; None: nothing.
     """
 
     def __init__(
@@ -40,9 +46,16 @@ class HostTruth:
         host: HostFacts,
         change: Perturbation,
         cpu_columns: int = 0,
+        types: PacedTypes | None = None,
     ) -> None:
         self._rates = DeviceRates(host.memory_bandwidth_bytes_per_s, host.flops_per_s, 0.0)
         self._model, self._dtype = model, page.float_type
+        self._types = types or PacedTypes.plain(self._dtype)
+        kept = page.on(Tier.HOST)
+        self._kept_token_bytes = kept.bytes_per_block_layer / kept.block_size
+        self._has_codes = bool(kept.code_bits)
+        codes = random.Random(f"{change.seed} host codes").uniform(-change.terms, change.terms)
+        self._code_rates = replace(self._rates, flops_per_s=self._rates.flops_per_s * (1 + codes))
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
         self._cpu_share = cpu_columns / model.intermediate_size
         self._stage_rates = replace(self._rates, kernel_overhead_s=HOST_OPERATION_S)
@@ -70,14 +83,24 @@ class HostTruth:
         pre, _, post = default_stages(operations)
         mlp = split_post(operations).mlp
         stages = {Part.PRE: pre, Part.POST: post, Part.MLP: mlp, Part.COLUMNS: mlp}
-        stage = stages[op.part].of(operations)
-        whole = stage_cost(stage, tokens, self._dtype, self._stage_rates)
+        stage, rates = stages[op.part].of(operations), self._stage_rates
+        if op.layer in self._types.layers:
+            precision = self._types.of_layer(op.layer)
+            whole = PreciseStage(stage, precision, COMPILED).cost(tokens, rates)
+        else:
+            whole = stage_cost(stage, tokens, self._dtype, rates)
         return whole.part(self._cpu_share) if op.part is Part.COLUMNS else whole
 
     def _append(self, lane: PacedLane) -> CostBreakdown:
         tokens = lane.work.num_appended(Tier.HOST)
+        if self._has_codes:
+            brought = 2 * self._model.kv_size * self._dtype.size_bytes
+            return cost_of(0, tokens * (brought + self._kept_token_bytes), 1, self._rates)
         return append_cost(self._model, tokens, self._dtype, self._rates)
 
     def _attention(self, lane: PacedLane, layer: int) -> CostBreakdown:
-        work = lane.work.attention(Tier.HOST, layer)
-        return attention_cost(self._operations[layer], work, self._dtype, self._rates)
+        work, operations = lane.work.attention(Tier.HOST, layer), self._operations[layer]
+        if self._has_codes:
+            size = self._kept_token_bytes
+            return coded_attention_cost(operations, work, size, self._code_rates)
+        return attention_cost(operations, work, self._dtype, self._rates)

@@ -4,17 +4,18 @@ from collections.abc import Iterator, Sequence
 
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.passing_work import PassingWork
+from tandem.cost.recoding import dequantized_cost, quantized_cost
 from tandem.cost.stage import (
     CostBreakdown,
     append_cost,
     attention_cost,
     merge_cost,
-    stage_cost,
 )
 from tandem.memory.page import KVPageSpec
 from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
+from tandem.runtime.paced.perturbed_rates import PerturbedRates
+from tandem.runtime.paced.stage_truth import StageTruth
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import keys_values
@@ -27,16 +28,22 @@ class PassingTruth:
     """Costs of what is done beside a sweep's operations; each is a kernel, or a copy, of its own.
 
     The executor copies runs of blocks that follow each other in both memories, so each run costs
-    the set-up of a copy.
+    the set-up of a copy. Where the host holds KV in few bits, so do slots: a kernel of its own
+    quantizes what is appended to them, and one dequantizes what is attended to.
+
+    Args:
+        page: of both tiers.
     """
 
     def __init__(
-        self, model: ModelSpec, page: KVPageSpec, true: PerturbedRates, change: Perturbation
+        self, model: ModelSpec, page: KVPageSpec, true: PerturbedRates, stages: StageTruth
     ) -> None:
-        self._model, self._page, self._dtype = model, page, page.float_type
-        self._rates, self._links, self._change = true.device, true.links, change
+        self._model, self._dtype = model, page.float_type
+        self._rates, self._links, self._stages = true.device, true.links, stages
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
         self._token_bytes = page.bytes_per_block_layer / page.block_size
+        self._kept = page.on(Tier.HOST)
+        self._recodes = page.converts
         self._entry_bytes = model.hidden_size * self._dtype.size_bytes
 
     def copied_bytes(self, op: ProgramOp, passing: Sequence[PassingWork]) -> float:
@@ -46,9 +53,10 @@ class PassingTruth:
         return sum(self._cache_bytes(op, work) for work in passing)
 
     def _cache_bytes(self, op: ProgramOp, work: PassingWork) -> float:
+        """New tokens go as they were computed; whatever is in pages as it lies there."""
         if op.queue is Queue.D2H and work.stored is not None:
             return work.stored * self._token_bytes
-        return work.blocks * self._page.bytes_per_block_layer
+        return work.blocks * self._kept.bytes_per_block_layer
 
     def copy(self, op: ProgramOp, passing: Sequence[PassingWork]) -> CostBreakdown:
         """A CACHE or PREFIX copy."""
@@ -64,15 +72,31 @@ class PassingTruth:
         if op.part is Part.RECOMPUTE:
             return [cost for work in passing for cost in self._recomputed(op, work.entries)]
         if op.kind is OpKind.APPEND:
-            return [self._append(work.appended) for work in passing]
+            return [self._appended(work.appended) for work in passing]
         if op.kind is OpKind.ATTEND:
-            operations = self._operations[op.layer]
-            parts = [part for work in passing for part in work.parts(op.layer)]
-            return [attention_cost(operations, part, self._dtype, self._rates) for part in parts]
+            return [cost for work in passing for cost in self._attended(op.layer, work)]
         if op.part is Part.POST and any(work.stored is None for work in passing):
             mixed = sum(lane.tokens for lane in lanes if lane.num_appended(Tier.DEVICE))
             return [merge_cost(self._model, mixed, self._rates)] if mixed else []
         return []
+
+    def _appended(self, tokens: int) -> CostBreakdown:
+        """To a slot."""
+        if not self._recodes:
+            return self._append(tokens)
+        return quantized_cost(self._recoded_bytes(tokens), self._rates)
+
+    def _attended(self, layer: int, work: PassingWork) -> Iterator[CostBreakdown]:
+        keys = work.slot[work.windows[layer]].keys
+        if self._recodes and keys:
+            yield dequantized_cost(self._recoded_bytes(keys), self._rates)
+        for part in work.parts(layer):
+            yield attention_cost(self._operations[layer], part, self._dtype, self._rates)
+
+    def _recoded_bytes(self, tokens: int) -> float:
+        """Codes, and what they stand for."""
+        codes = self._kept.bytes_per_block_layer / self._kept.block_size
+        return tokens * (codes + self._token_bytes)
 
     def _append(self, tokens: int) -> CostBreakdown:
         return append_cost(self._model, tokens, self._dtype, self._rates)
@@ -82,10 +106,7 @@ class PassingTruth:
         operations = keys_values(self._operations[op.layer])
         for first in range(0, tokens, MADE_AT_ONCE):
             count = min(MADE_AT_ONCE, tokens - first)
-            plain = stage_cost(operations, count, self._dtype, self._rates)
-            whole = self._change.whole_tiles(count)
-            tiled = stage_cost(operations, whole, self._dtype, self._rates)
-            yield CostBreakdown(tiled.compute_s, plain.memory_s, plain.launch_s)
+            yield self._stages.cost(op.layer, operations, count)
             yield self._append(count)
 
 

@@ -6,7 +6,7 @@ planner's forms do not contain.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tandem.cost.rates import DeviceRates, LinkRates, accelerator_rates, d2h_rates, h2d_rates
 from tandem.cost.stage import CostBreakdown
@@ -41,8 +41,13 @@ class PerturbedRates:
 
     def __init__(self, hardware: HardwareSpec, dtype: DType, change: Perturbation) -> None:
         self._change = change
-        draw = random.Random(change.seed)
-        self.device: DeviceRates = self._device(accelerator_rates(hardware, dtype), draw)
+        draw, codes = random.Random(change.seed), random.Random(f"{change.seed} codes")
+        device = self._device(accelerator_rates(hardware, dtype), draw)
+        self.device: DeviceRates = replace(
+            device,
+            quantize_share=device.quantize_share * self._factor(codes),
+            dequantize_share=device.dequantize_share * self._factor(codes),
+        )
         self.links: dict[Queue, LinkRates] = {
             Queue.H2D: self._link(h2d_rates(hardware), draw),
             Queue.D2H: self._link(d2h_rates(hardware), draw),
@@ -63,6 +68,8 @@ class PerturbedRates:
             rates.bytes_per_s * self._factor(draw),
             rates.flops_per_s * self._factor(draw),
             rates.kernel_overhead_s * self._factor(draw),
+            quantize_share=rates.quantize_share,
+            dequantize_share=rates.dequantize_share,
         )
 
     def _link(self, rates: LinkRates, draw: random.Random) -> LinkRates:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tandem.cost.quantized import PreciseStage, gpu_kernels
+from tandem.cost.recoding import dequantized_cost, quantized_cost
 from tandem.cost.stage import CostBreakdown, copy_cost, cost_of
 from tandem.devices.native_wait import sharpen_timers
 from tandem.plan.program import Queue
@@ -61,10 +62,7 @@ class PacedAccelerator:
     def coding(self, kind: WeightKind, side: int) -> tuple[Sample, Sample]:
         """One form is read and the other written."""
         assert kind.format is not None
-        moved = side * side * _HALF_BYTES + kind.format.size_bytes(side, side)
-        return self._repeated(lambda: self._kernel_s(moved)), self._repeated(
-            lambda: self._kernel_s(moved)
-        )
+        return self._coding(side * side * _HALF_BYTES + kind.format.size_bytes(side, side))
 
     def decoding(self, pages: PageProbe, sizes: Sequence[_Pair]) -> Mapping[_Pair, Sample]:
         """Every row's keys and values are read."""
@@ -87,10 +85,7 @@ class PacedAccelerator:
     def coding_pages(self, pages: PageProbe, tokens: int) -> tuple[Sample, Sample]:
         """One form is read and the other written."""
         heads, kv = pages.heads, pages.kv
-        moved = tokens * (heads.key_elements * _HALF_BYTES + _token_bytes(heads, kv))
-        return self._repeated(lambda: self._kernel_s(moved)), self._repeated(
-            lambda: self._kernel_s(moved)
-        )
+        return self._coding(tokens * (heads.key_elements * _HALF_BYTES + _token_bytes(heads, kv)))
 
     def crossings(
         self, sizes: Sequence[int], *, to_device: bool, pinned: bool
@@ -128,6 +123,14 @@ class PacedAccelerator:
         size = keys * _token_bytes(heads, kv) + results
         cost = cost_of(pairs * heads.pair_flops, size, 1, true.device)
         return self._repeated(lambda: true.duration_s(cost))
+
+    def _coding(self, size_bytes: float) -> tuple[Sample, Sample]:
+        """To codes, and back: bytes that are read and written."""
+        true = self._any
+        return (
+            self._repeated(lambda: true.duration_s(quantized_cost(size_bytes, true.device))),
+            self._repeated(lambda: true.duration_s(dequantized_cost(size_bytes, true.device))),
+        )
 
     def _repeated(self, duration_s: Callable[[], float]) -> Sample:
         """The mean of several calls, launched at once."""

@@ -26,6 +26,7 @@ class PacedProgram:
         remaining: operations whose end is not known; `end_s` the latest known one.
         stamps: the known ones' times.
         retired: its end has been reported.
+        layer_kind: of a layer; those of one kind cost the same.
     """
 
     program: StepProgram
@@ -43,6 +44,7 @@ class PacedProgram:
     end_s: float = 0.0
     stamps: StepStamps = field(default_factory=StepStamps)
     retired: bool = False
+    layer_kind: Callable[[int], Hashable] = lambda _: None
     _costs: dict[Hashable, float] = field(default_factory=dict[Hashable, float])
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class PacedProgram:
         return ExecutedOp(op, self.program, self.active(op), self.submitted_s, start_s, end_s)
 
     def duration_s(self, op: ProgramOp) -> float:
-        """Cost of a device operation; layers are alike, so it is computed once per kind."""
+        """Cost of a device operation; many layers are alike, so it is computed once per kind."""
         active = self.active(op)
         if op.lanes and not active:
             return 0.0
@@ -80,6 +82,7 @@ class PacedProgram:
             op.kind,
             op.part,
             op.tier,
+            self.layer_kind(op.layer),
             active,
             op.ordinal if op.part is Part.PAGES else 0,
         )

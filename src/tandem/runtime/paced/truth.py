@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tandem.cost.expert_use import ExpertUse
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.passing_work import PassingWork
+from tandem.cost.quantized import COMPILED, PreciseStage
 from tandem.cost.rates import LinkRates
 from tandem.cost.split_mixture import MixtureBytes, MixturePart, choice_bytes
 from tandem.cost.stage import (
@@ -22,7 +23,6 @@ from tandem.cost.stage import (
     partial_bytes,
     sampling_cost,
     stage_bytes,
-    stage_cost,
     staged_qkv_bytes,
     token_bytes,
 )
@@ -32,6 +32,8 @@ from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
 from tandem.plan.weights import EmbeddingHome
 from tandem.runtime.paced.passing_truth import PASSING_COPIES, PassingTruth
 from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
+from tandem.runtime.paced.stage_truth import StageTruth
+from tandem.runtime.paced.types import PacedTypes
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
@@ -40,7 +42,6 @@ from tandem.spec.parameters import (
     layer_matrix_bytes,
     mlp_matrix_bytes,
 )
-from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
 
 
@@ -48,12 +49,13 @@ class PacedTruth:
     """Durations of device operations.
 
     Args:
-        page: of the KV cache; its element type is that of the maths.
+        page: of the KV cache; its element type on the accelerator is that of the maths.
         experts: by layer, those on the accelerator where others are in host memory.
         use: of experts; None: uniform.
         embedding: where token embeddings lie.
         cpu_columns: of MLPs that are computed on both sides, the CPU's.
         mlps_apart: layers of which nothing but the MLP comes.
+        types: what is in few bits; None: nothing.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class PacedTruth:
         embedding: EmbeddingHome = "resident",
         cpu_columns: int = 0,
         mlps_apart: Collection[int] = (),
+        types: PacedTypes | None = None,
     ) -> None:
         self._model, self._page, self._dtype = model, page, page.float_type
         self._change = perturbation or Perturbation()
@@ -75,7 +78,10 @@ class PacedTruth:
         streamable = next(
             i for i in model.distinct_layers if model.routed_experts(i) == model.experts
         )
-        precision = Precision.uniform(page.float_type)
+        types = types or PacedTypes.plain(page.float_type)
+        self._types = types
+        # few bits are of what comes, or of all layers
+        precision = types.precision
         self._layer_bytes: int = layer_matrix_bytes(model, precision, streamable)
         self._mlp_bytes: int = mlp_matrix_bytes(model, precision, streamable)
         self._part_bytes = weight_part_bytes(model, precision, streamable)
@@ -89,7 +95,8 @@ class PacedTruth:
         self._looked_up_over = self._links[Queue.H2D] if embedding == "host" else None
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
-        self._passing = PassingTruth(model, page, self._true, self._change)
+        self._stages = StageTruth(types, hardware.accelerator, self._true, self._change)
+        self._passing = PassingTruth(model, page, self._true, self._stages)
 
     def link(self, queue: Queue) -> LinkRates:
         """Rates of one direction of the link."""
@@ -186,29 +193,28 @@ class PacedTruth:
         raise ValueError(f"the accelerator does not execute {op.kind} {op.part}")
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
-        """Memory by the tokens, compute by whole tiles of them."""
-        cost, whole = self._plain_stage(op, tokens), self._change.whole_tiles(tokens)
-        if whole == tokens:
-            return cost
-        tiled = self._plain_stage(op, whole)
-        return CostBreakdown(tiled.compute_s, cost.memory_s, cost.launch_s)
-
-    def _plain_stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         if op.part is Part.EXPERTS:
-            here = self._experts[op.layer]
-            part = MixturePart(self._model, op.layer, here, self._use, tokens)
-            return part.cost(self._dtype, self._rates)
+            return self._experts_cost(op.layer, tokens)
         operations = self._operations[op.layer]
         pre, _, post = default_stages(operations)
         stages = {Part.PRE: pre, Part.POST: post, Part.OUTPUT: split_post(operations).output}
         if op.part is Part.COLUMNS:
             mlp = split_post(operations).mlp.of(operations)
-            whole = stage_cost(mlp, tokens, self._dtype, self._rates)
+            whole = self._stages.cost(op.layer, mlp, tokens)
             added = addition_cost(self._model, tokens, self._dtype, self._rates)
             return whole.part(1 - self._cpu_share).plus(added)
         if op.part is Part.ROUTE:
             stages[Part.ROUTE] = split_experts(operations).output
-        return stage_cost(stages[op.part].of(operations), tokens, self._dtype, self._rates)
+        return self._stages.cost(op.layer, stages[op.part].of(operations), tokens)
+
+    def _experts_cost(self, layer: int, tokens: int) -> CostBreakdown:
+        """Of those that are here: memory by the tokens, compute by whole tiles of them."""
+        here, whole = self._experts[layer], self._change.whole_tiles(tokens)
+        cost, tiled = (
+            MixturePart(self._model, layer, here, self._use, count).cost(self._dtype, self._rates)
+            for count in (tokens, whole)
+        )
+        return cost._replace(compute_s=tiled.compute_s)
 
     def host_stage_bytes(self, op: ProgramOp, tokens: int) -> float:
         """What a stage of the CPU's reads; 0 where it has a part of a mixture only, whose bytes
@@ -219,7 +225,11 @@ class PacedTruth:
         operations = self._operations[op.layer]
         (pre, _, post), mlp = default_stages(operations), split_post(operations).mlp
         stages = {Part.PRE: pre, Part.POST: post, Part.MLP: mlp, Part.COLUMNS: mlp}
-        size = stage_bytes(stages[op.part].of(operations), tokens, self._dtype)
+        stage = stages[op.part].of(operations)
+        size = stage_bytes(stage, tokens, self._dtype)
+        if op.layer in self._types.layers:
+            precision = self._types.of_layer(op.layer)
+            size = PreciseStage(stage, precision, COMPILED).read_bytes(tokens)
         return size * self._cpu_share if op.part is Part.COLUMNS else size
 
     def staged_bytes(self, op: ProgramOp, lanes: Sequence[LaneWork]) -> int:
