@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from tandem.plan.prefill_template import PROMPTS
 from tandem.plan.program import OpKind, Part, Queue, StepProgram
 from tandem.plan.weights import Home
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
+from tandem.scheduler.blocks.places import KVHome
 from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.errors import ContextLengthError
 from tandem.spec.request import EngineRequest
@@ -67,6 +69,8 @@ def test_all_sequences_run_to_their_end_in_the_blocks_that_there_are(
         max_model_len=90,
         cpu_layers=(2, 3) if homes == LENT else (),
     )
+    if plan.streamed_rows and data.draw(st.booleans()):
+        plan = replace(plan, pinned_blocks=data.draw(st.integers(1, plan.host_blocks)))
     config = SchedulerConfig(4, plan.max_model_len, plan.block_size)
     scheduler = BlockScheduler(plan, config, vocab_size=50, eos_ids=(2,))
     wanted = 0
@@ -101,5 +105,13 @@ def test_all_sequences_run_to_their_end_in_the_blocks_that_there_are(
                 outputs = scheduler.observe([event])
                 ended += sum(output.finish_reason is not None for output in outputs)
         scheduler.check()
+        places = scheduler.places
+        for row in places.rows.owned()[places.home[places.rows.owned()] == int(KVHome.STREAMED)]:
+            held = places.rows.block_ids[row, places.made[row] : places.rows.num_blocks[row]]
+            assert (held < plan.pinned_host_blocks).all()
+        edge = plan.pinned_host_blocks
+        for slot in program.lanes:
+            for run in () if slot.passing is None else slot.passing.runs:
+                assert not run.host_block < edge < run.host_block + run.count
     assert ended == wanted
-    assert all(pool.counts().held == 0 for pool in scheduler.places.pools.values())
+    assert all(scheduler.places.counts(tier).held == 0 for tier in Tier)

@@ -50,6 +50,12 @@ ENGINE_FLAGS = (
         synonym="--host-memory",
     ),
     _flag(
+        "pinned_memory",
+        str | None,
+        "Of a batch job's --plan: host memory that may be pinned for copies at most.",
+        "SIZE",
+    ),
+    _flag(
         "plan",
         str | None,
         "JSON file of `tandem plan --output`: homes, KV pools, bounds and types are as planned.",

@@ -151,6 +151,12 @@ def _plan(
     if policies.offline:
         _refuse_beside_offline(requested, goal)
     _refuse_rate_of_one(requested, goal)
+    if memory.pinned_memory is not None and not policies.offline:
+        raise ConfigError(
+            "--pinned-memory bounds what a plan of a batch job pins; use it with --offline, or "
+            "leave it out",
+            param="pinned_memory",
+        )
     if shown.plot is not None:
         from tandem.bench.picture import check_plot
 

@@ -156,7 +156,15 @@ def read_question(
         host_only=hardware.host_only,
         measured=None if hardware.profile is None else hardware.profile.host,
         measured_card=hardware.card,
+        pinned_bytes=pinned_bytes(memory.pinned_memory),
     )
+
+
+def pinned_bytes(text: str | None) -> int | None:
+    """Of host memory, what may be pinned at most; None: any of it."""
+    from tandem.spec.units import parse_size
+
+    return None if text is None else parse_size(text, param="pinned_memory")
 
 
 def _memories(hardware: "PlanHardware", memory: MemoryOptions) -> tuple[int, int]:

@@ -140,6 +140,10 @@ class MemoryOptions:
         str,
         typer.Option(help="Host memory to use; auto: all but about 3 GiB.", metavar="SIZE"),
     ] = "auto"
+    pinned_memory: Annotated[
+        str | None,
+        typer.Option(help="Of it, what --offline may pin for copies at most.", metavar="SIZE"),
+    ] = None
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto"
     kv_cache_dtype: Annotated[
         str, typer.Option(help="auto, float32, bfloat16, float16, fp8, int8 or int4.")

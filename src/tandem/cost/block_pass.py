@@ -96,11 +96,18 @@ def longest_s(terms: ShareTerms, work: PassWork) -> float:
     )
 
 
-def best_streamed(terms: ShareTerms, work: PassWork, host_rows: int) -> tuple[int, float]:
+def best_streamed(
+    terms: ShareTerms, work: PassWork, host_rows: int, *, pinned_only: bool = True
+) -> tuple[int, float]:
     """Of a batch's `host_rows` places, how many are best for streamed sequences, and how long a
     pass with the sequences that there are then takes.
+
+    Args:
+        pinned_only: no more than pinned memory is for.
     """
     most = min(terms.most_streamed_rows, host_rows)
+    if pinned_only and terms.most_pinned_rows is not None:
+        most = min(most, terms.most_pinned_rows)
     found = [(pass_s(terms, work.shared(n / host_rows)), n) for n in range(most + 1)]
     best_s, streamed = min(found)
     return streamed, best_s

@@ -79,8 +79,9 @@ class BlockStats:
             hosted = 0 if on_host is None else len(on_host.positions)
             counts.attended[Tier.HOST] += hosted
             counts.attended[Tier.DEVICE] += slot.binding.num_tokens - hosted
-        for tier, pool in self._scheduler.places.pools.items():
-            self._peak_held[tier] = max(self._peak_held[tier], pool.counts().held)
+        for tier in TIERS:
+            held = self._scheduler.places.counts(tier).held
+            self._peak_held[tier] = max(self._peak_held[tier], held)
 
     def idle(self) -> None:
         """No request is unfinished and nothing is in flight."""
@@ -133,7 +134,7 @@ class BlockStats:
         )
 
     def _tier(self, tier: Tier) -> TierStats:
-        counts = self._scheduler.places.pools[tier].counts()
+        counts = self._scheduler.places.counts(tier)
         return TierStats(
             tier=tier.label,
             location=tier.label,

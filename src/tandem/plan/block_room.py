@@ -15,7 +15,7 @@ class BlockRoom:
         prefix_rows: sequences whose prefix may be recomputed, in all batches; of each of them
             `prefix_tokens` activations are kept.
         recomputed_blocks: of one layer, for what a batch recomputes.
-        streams_kv: as of the plan.
+        pinned_blocks: of `host_blocks`, the first ones, which passes bring to the accelerator.
     """
 
     device_blocks: int
@@ -24,7 +24,7 @@ class BlockRoom:
     prefix_rows: int = 0
     prefix_tokens: int = 0
     recomputed_blocks: int = 0
-    streams_kv: bool = False
+    pinned_blocks: int = 0
 
     @property
     def prefix_entries(self) -> int:
@@ -42,5 +42,5 @@ class BlockRoom:
             prefix_rows=plan.batches * plan.streamed_rows if made else 0,
             prefix_tokens=plan.recomputed_tokens,
             recomputed_blocks=plan.streamed_rows * made,
-            streams_kv=plan.streams_kv,
+            pinned_blocks=plan.pinned_host_blocks,
         )

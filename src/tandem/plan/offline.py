@@ -36,7 +36,9 @@ _FORMS: dict[str, forms.Form] = {
     "quantized_layers": forms.text, "quantization": forms.text, "kv_dtype": forms.text,
     "host_kv_dtype": forms.text, "prompts_on_host": forms.flag,
     "layers_overlap": forms.flag, "weights_in_parts": forms.flag, "notes": forms.texts,
-    "threads": forms.optional(forms.whole_number), "cpu_mlps": forms.whole_numbers,
+    "threads": forms.optional(forms.whole_number),
+    "pinned_blocks": forms.optional(forms.whole_number),
+    "most_pinned_bytes": forms.optional(forms.whole_number), "cpu_mlps": forms.whole_numbers,
     "cpu_layers": forms.whole_numbers,
 }  # fmt: skip
 
@@ -111,6 +113,9 @@ class OfflinePlan:
         kv_dtype, host_kv_dtype: of KV on the accelerator, and of that on the host.
         block_size: tokens of a KV block. device_blocks, host_blocks: in each memory, of all layers.
             slot_blocks: of one layer, in each of the two slots that KV passes through.
+        pinned_blocks: of `host_blocks`, those that passes may bring to the accelerator; None: all,
+            where KV is streamed. most_pinned_bytes: of the host's memory, what may be pinned as
+            the user bounded it; None: any of it.
         max_model_len: of the longest sequence.
         prefill_tokens: most prompt tokens that are computed at once.
         prompts_on_host: between layers, activations of prompts lie on the host.
@@ -151,6 +156,8 @@ class OfflinePlan:
     cpu_layers: tuple[int, ...] = ()
     cpu_columns: int = 0
     threads: int | None = None
+    pinned_blocks: int | None = None
+    most_pinned_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -244,12 +251,26 @@ class OfflinePlan:
             )
         if self.streamed_rows and not self.accelerator.slot_bytes:
             raise ConfigError("KV is streamed, but the accelerator has no slots for it")
+        self._check_pinned()
         passes = max(self.prefill_tokens, self.max_model_len - 1)
         if self.host_rows and self.slot_blocks * self.block_size < passes:
             raise ConfigError(
                 f"a slot of {self.slot_blocks} blocks does not hold {passes} tokens on their way "
                 "to the host"
             )
+
+    def _check_pinned(self) -> None:
+        most = self.most_pinned_bytes
+        if most is not None and self.host.pinned_bytes > most:
+            raise ConfigError(f"{self.host.pinned_bytes} bytes are pinned, of {most} that may be")
+        if self.pinned_blocks is None:
+            return
+        if not 0 <= self.pinned_blocks <= self.host_blocks:
+            raise ConfigError(
+                f"pinned_blocks {self.pinned_blocks} are not among host_blocks {self.host_blocks}"
+            )
+        if self.streamed_rows and not self.pinned_blocks:
+            raise ConfigError(f"{self.streamed_rows} sequences are streamed from pinned_blocks 0")
 
     def _check_bits(self) -> None:
         if self.quantized_layers not in QUANTIZED_LAYERS:
@@ -264,12 +285,13 @@ class OfflinePlan:
             )
 
     @property
-    def streams_kv(self) -> bool:
-        """Whether KV on the host comes to the accelerator in passes, at first or after shares were
-        solved anew. Any block of the host's pool may then be such a sequence's, so that all of it
-        is pinned; prompts' KV, which crosses the link once, is not worth that.
+    def pinned_host_blocks(self) -> int:
+        """Of the host's pool, those whose KV may come to the accelerator in passes, at first or
+        after shares were solved anew; prompts' KV, which crosses the link once, is not worth it.
         """
-        return self.streamed_rows > 0 or self.terms is not None
+        if not self.streamed_rows and self.terms is None:
+            return 0
+        return self.host_blocks if self.pinned_blocks is None else self.pinned_blocks
 
     @property
     def host_rows(self) -> int:

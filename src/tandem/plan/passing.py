@@ -58,6 +58,7 @@ class PassingKV:
             tokens.
         stored: in decoding, where new tokens go on the host; None for prompts.
         prefix: the tokens before, if some are recomputed.
+        pinned_blocks: of the host's, where those end that are pinned: no copy goes across.
     """
 
     attention: TierAttention
@@ -66,6 +67,7 @@ class PassingKV:
     host_blocks: IntArray
     stored: TierAppend | None = None
     prefix: RecomputedPrefix | None = None
+    pinned_blocks: int = 0
 
     @property
     def runs(self) -> tuple[BlockRun, ...]:
@@ -73,6 +75,7 @@ class PassingKV:
         if not len(self.slot_blocks):
             return ()
         follows = (np.diff(self.slot_blocks) == 1) & (np.diff(self.host_blocks) == 1)
+        follows &= self.host_blocks[1:] != self.pinned_blocks
         firsts = _run_starts(follows)
         counts = np.diff(np.append(firsts, len(self.slot_blocks)))
         return tuple(

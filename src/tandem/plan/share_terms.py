@@ -40,7 +40,8 @@ class ShareTerms:
     """Of a pass over all batches, each term as if alone on the machine.
 
     Attributes:
-        most_streamed_rows: of a batch, those for whose KV the slots have room.
+        most_streamed_rows: of a batch, those for whose KV the slots have room. most_pinned_rows:
+            likewise, that may lie in pinned memory; None: any.
         stages_s: of the accelerator, without attention. weights_s: layers that come over the link.
             reads_s: those of them that are read from disk before.
         way_s: of a batch through a pass on the accelerator, but for attention, and to the CPU and
@@ -72,6 +73,7 @@ class ShareTerms:
     reads_s: float = 0.0
     mlps: TermLine = field(default_factory=TermLine)
     returns_s: float = 0.0
+    most_pinned_rows: int | None = None
 
     def __post_init__(self) -> None:
         most = forms.in_form(
@@ -79,6 +81,12 @@ class ShareTerms:
         )
         if most < 0:
             raise ConfigError(f"most_streamed_rows must be at least 0, not {most}")
+        if self.most_pinned_rows is not None:
+            pinned = forms.in_form(
+                self.most_pinned_rows, forms.whole_number, "most_pinned_rows", ConfigError
+            )
+            if pinned < 0:
+                raise ConfigError(f"most_pinned_rows must be at least 0, not {pinned}")
         _require_seconds(self, _SECONDS)
         forms.in_form(self.layers_overlap, forms.flag, "layers_overlap", ConfigError)
         if not self.slack:

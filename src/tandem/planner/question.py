@@ -119,6 +119,7 @@ class Question:
         tpot_bound_s: most time per output token that a request may see; None: any.
         max_num_batched_tokens, block_size: as the engine's.
         step_sizes: others that a plan may choose in place of `max_num_batched_tokens`.
+        pinned_bytes: of the host's memory, what a batch job may have pinned; None: any of it.
         host_only: there is no accelerator; `hardware` is `host_alone`.
         measured, measured_card: times on the CPU, and on the accelerator, which take the place of
             rates.
@@ -138,6 +139,7 @@ class Question:
     measured: HostMeasurements | None = None
     step_sizes: tuple[int, ...] = ()
     measured_card: AcceleratorMeasurements | None = None
+    pinned_bytes: int | None = None
 
     def asks_the_same_as(self, other: "Question") -> bool:
         """Whether the machines, or what was measured on them, differ at most."""

@@ -94,7 +94,8 @@ def build_machine(
         page,
         {Tier.DEVICE: sizes.device_blocks, Tier.HOST: sizes.host_blocks},
         {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
-        pin=pin if sizes.blocks is None or sizes.blocks.streams_kv else None,
+        pin=pin,
+        pinned_blocks=None if sizes.blocks is None else sizes.blocks.pinned_blocks,
         spare=frozenset() if sizes.graphs is None else frozenset({Tier.DEVICE}),
     )
     arena = Arena(sizes.workspace_bytes)

@@ -27,6 +27,7 @@ class KVStore:
         devices: where each tier's tensor lives.
         dtypes: element types of the tiers' pages; by default what they hold.
         pin: makes host pages known to the accelerator; returns what undoes it. None: not needed.
+        pinned_blocks: of each layer, how many of the host's first blocks are; None: all.
         spare: tiers with a block more than the pool's, behind it: nobody's, to be written to by
             rows that pad a step.
     """
@@ -39,32 +40,43 @@ class KVStore:
         *,
         dtypes: Mapping[Tier, torch.dtype] | None = None,
         pin: Callable[[torch.Tensor], Callable[[], None]] | None = None,
+        pinned_blocks: int | None = None,
         spare: frozenset[Tier] = frozenset(),
     ) -> None:
         self.page = page
         self._counts = dict(blocks)
         self._spare = spare
         self._pages: dict[Tier, torch.Tensor] = {}
-        self._unpin: Callable[[], None] | None = None
+        self._unpin: list[Callable[[], None]] = []
+        self.pinned_bytes = 0
+        """Of host pages that are known to the accelerator."""
         for tier, count in blocks.items():
             own = page.on(tier)
             dtype = held_type(own) if dtypes is None else dtypes[tier]
             shape = (page.num_layers, count + (tier in spare), *own.page_shape)
             self._pages[tier] = _zero_pages(shape, dtype, devices[tier])
-        if pin is not None and blocks.get(Tier.HOST):
-            self._unpin = pin(self._pages[Tier.HOST])
         self._layers = {tier: pages.unbind(0) for tier, pages in self._pages.items()}
+        if pin is not None:
+            count = blocks.get(Tier.HOST, 0)
+            self._pin(pin, count, count if pinned_blocks is None else pinned_blocks)
+
+    def _pin(
+        self, pin: Callable[[torch.Tensor], Callable[[], None]], count: int, pinned: int
+    ) -> None:
+        """All of them at once, or some of each layer, which do not lie in one piece."""
+        if not pinned:
+            return
+        pages = self._pages[Tier.HOST]
+        parts = [pages] if pinned == count else [layer[:pinned] for layer in pages.unbind(0)]
+        for part in parts:
+            self._unpin.append(pin(part))
+            self.pinned_bytes += part.nbytes
 
     def close(self) -> None:
         """Unpin the host's pages; nothing may be copying them, or copy them later."""
-        if self._unpin is not None:
-            self._unpin()
-            self._unpin = None
-
-    @property
-    def pinned_bytes(self) -> int:
-        """Of host pages that are known to the accelerator."""
-        return 0 if self._unpin is None else self._pages[Tier.HOST].nbytes
+        while self._unpin:
+            self._unpin.pop()()
+        self.pinned_bytes = 0
 
     def size_bytes(self, tier: Tier) -> int:
         """Bytes of a tier's pages, without a spare block."""

@@ -28,6 +28,7 @@ _FORMS: dict[str, forms.Form] = {
     "gpu_memory": forms.size_text,
     "cpu_memory": forms.size_text,
     "gpu_margin": forms.size_text,
+    "pinned_memory": forms.optional(forms.size_text),
     "plan": forms.optional(forms.path_text),
     "placement": forms.optional(forms.path_text),
     "host_layers": forms.text,
@@ -86,6 +87,7 @@ class EngineConfig:
             DRAM what is free less a margin, KV in it up to 8 GiB or one request of full length.
         gpu_margin: accelerator memory to leave free when `gpu_memory` is `auto`; `auto`: a
             twentieth of what is free, at most 1 GiB. The emulated accelerator needs none.
+        pinned_memory: host memory that a batch job's plan may pin at most; None: what it says.
         plan: file that `tandem plan --output` wrote: layers' homes and KV pools are as it says, and
             the fields here that it decides too; None: they are chosen as memory allows.
         placement: file that says where layers are; None: as many are resident as fit.
@@ -166,6 +168,7 @@ class EngineConfig:
     accelerator: str = "auto"
     gpu_memory: str = "auto"
     cpu_memory: str = "auto"
+    pinned_memory: str | None = None
     gpu_margin: str = "auto"
     plan: str | None = None
     placement: str | None = None
@@ -218,8 +221,9 @@ class EngineConfig:
         _one_of(self.kv_placement, get_args(KVPlacement), "kv_placement")
         _at_least(self.max_host_seqs, 0, "max_host_seqs")
         _check_share(self.host_prefix_share)
-        if self.kv_disk_size is not None:
-            parse_size(self.kv_disk_size, param="kv_disk_size")
+        for param in ("kv_disk_size", "pinned_memory"):
+            if (size := getattr(self, param)) is not None:
+                parse_size(size, param=param)
         _at_least(self.interposition_budget, 0, "interposition_budget")
         for param in ("tpot_bound", "ttft_bound"):
             if (bound := getattr(self, param)) is not None:

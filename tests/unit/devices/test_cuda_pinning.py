@@ -53,10 +53,10 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
     return fake
 
 
-def store(host_blocks: int) -> KVStore:
+def store(host_blocks: int, pinned: int | None = None) -> KVStore:
     page = KVPageSpec.of_model(tiny_model().spec, dtype=DType.FLOAT32, block_size=16)
     blocks = {Tier.DEVICE: 3, Tier.HOST: host_blocks}
-    return KVStore(page, blocks, dict.fromkeys(Tier, CPU), pin=pin)
+    return KVStore(page, blocks, dict.fromkeys(Tier, CPU), pin=pin, pinned_blocks=pinned)
 
 
 def test_the_host_pool_is_pinned_as_it_is_and_not_rounded_up(runtime: FakeRuntime) -> None:
@@ -73,6 +73,18 @@ def test_the_host_pool_is_pinned_as_it_is_and_not_rounded_up(runtime: FakeRuntim
     kv.close()
     assert runtime.registered == {}
     kv.close()
+
+
+def test_of_blocks_that_come_in_passes_each_layer_s_first_are_pinned(runtime: FakeRuntime) -> None:
+    kv = store(host_blocks=33, pinned=5)
+    layers = kv._pages[Tier.HOST]
+    assert runtime.registered == {layer.data_ptr(): layer[:5].nbytes for layer in layers}
+    assert kv.pinned_bytes == sum(runtime.registered.values()) == 5 * layers.nbytes // 33
+    kv.close()
+    assert runtime.registered == {}
+    assert kv.pinned_bytes == 0
+    store(host_blocks=33, pinned=0).close()
+    assert runtime.registered == {}
 
 
 def test_no_host_pool_pins_nothing(runtime: FakeRuntime) -> None:

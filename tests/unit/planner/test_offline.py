@@ -10,11 +10,12 @@ from tests.unit.planner.questions import ask, short
 from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates, best_recompute
 from tandem.cost.park_egger.split_cost import split_cost
 from tandem.models.catalogue import plannable_spec
+from tandem.plan.offline import OfflinePlan
 from tandem.plan.program import OpKind, Part
 from tandem.planner.fluid.virtual_time import steady_sweep
-from tandem.planner.offline.answer import offline_answer, recomputation
+from tandem.planner.offline.answer import offline_answer, offline_plan, recomputation
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.policies import OFFLINE_POLICIES
+from tandem.planner.offline.policies import OFFLINE_POLICIES, find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.times import PassOrder
 from tandem.planner.policies import OFFLINE, find_policy
@@ -168,7 +169,44 @@ def test_grouped_queries_recompute_nothing_and_the_answer_says_why(policy: str) 
     assert found.chosen.candidate.streamed_rows > 0
     assert found.chosen.candidate.recomputed_tokens == 0
     assert "grouped queries leave nothing to save" in found.recomputation
-    assert found.plan.notes == (found.recomputation,)
+    assert found.plan.notes[0] == found.recomputation
+
+
+def on_a_small_card(**changes: object) -> Question:
+    """Of whose KV nearly all is attended on the CPU."""
+    model = short(plannable_spec("llama-3.1-8b"), 8)
+    question = ask(model, "t4", prompt="1024", generate="128", requests=100)
+    return replace(question, device_bytes=int(4.3 * GIB), **changes)
+
+
+def planned_shares(question: Question) -> OfflinePlan:
+    search, policy = OfflineSearch(question), find_offline_policy("auto")
+    option = search.shortlisted(policy)
+    assert option is not None
+    return offline_plan(search, option.candidate, adapts=True)
+
+
+def test_what_may_come_to_be_streamed_is_pinned_and_no_more() -> None:
+    """All KV on the host was pinned once, though hardly any of it can come to be streamed."""
+    plan = planned_shares(on_a_small_card())
+    assert plan.terms is not None
+    assert plan.terms.most_pinned_rows is not None
+    assert plan.cpu_rows > 20 * plan.streamed_rows
+    assert plan.streamed_rows < plan.terms.most_pinned_rows <= plan.terms.most_streamed_rows
+    assert plan.terms.most_pinned_rows <= plan.streamed_rows + plan.host_rows / 8 + 1
+    assert 0 < plan.pinned_host_blocks < 0.1 * plan.host_blocks
+    weights = plan.host.weights_bytes
+    assert weights < plan.host.pinned_bytes < weights + 0.1 * plan.host.kv_bytes
+
+
+def test_pinned_memory_is_bounded_as_the_user_says() -> None:
+    free = planned_shares(on_a_small_card())
+    most = free.host.pinned_bytes - 1
+    plan = planned_shares(on_a_small_card(pinned_bytes=most))
+    assert plan.host.pinned_bytes <= most == plan.most_pinned_bytes
+    assert plan.host_rows
+    with pytest.raises(ConfigError, match="raise --pinned-memory"):
+        offline_answer(on_a_small_card(pinned_bytes=1000), "flexgen")
 
 
 def test_what_the_cpu_attends_to_is_not_pinned() -> None:

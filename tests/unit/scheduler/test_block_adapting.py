@@ -36,9 +36,12 @@ def times_of(busy: PassTerms, submitted_s: float) -> StepTimes:
 class Machine:
     """Passes that take what a truth says."""
 
-    def __init__(self, truth: ShareTerms, streamed: int) -> None:
+    def __init__(
+        self, truth: ShareTerms, streamed: int, most_pinned_rows: int | None = None
+    ) -> None:
         self.truth, self.streamed = truth, streamed
-        self.adaptation = BlockAdaptation(TERMS, ROWS, streamed)
+        terms = replace(TERMS, most_pinned_rows=most_pinned_rows)
+        self.adaptation = BlockAdaptation(terms, ROWS, streamed)
         self._step, self._now_s = 0, 0.0
 
     def review(self, length: int = LENGTH) -> ShareChange | None:
@@ -107,3 +110,24 @@ def test_a_pause_is_not_a_long_pass() -> None:
         adaptation.submitted(step, work)
         adaptation.retired(step, None)
     assert not adaptation.is_due
+
+
+def test_pinned_memory_bounds_shares_and_that_is_said_once() -> None:
+    """The CPU takes three times as long as was planned for, so that more should be streamed."""
+    slow = replace(TERMS, host=TERMS.host.times(3.0))
+    free, bound = Machine(slow, planned()), planned() + 1
+    assert free.review() is not None
+    assert free.streamed > bound
+    machine = Machine(slow, planned(), most_pinned_rows=bound)
+    change = machine.review()
+    assert change is not None
+    assert change.streamed_rows <= bound
+    assert change.bounded is not None
+    assert f"pinned memory is for {bound} of a batch's {ROWS} places" in change.bounded
+    for _ in range(3):
+        later = machine.review()
+        assert later is None or later.bounded is None
+    assert machine.streamed <= bound
+    enough = Machine(slow, planned(), most_pinned_rows=free.streamed).review()
+    assert enough is not None
+    assert enough.bounded is None

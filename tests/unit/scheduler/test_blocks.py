@@ -136,7 +136,7 @@ def test_long_sequences_grow_into_what_short_ones_leave() -> None:
     held: list[int] = []
     while scheduler.has_work:
         answer(scheduler, scheduler.schedule()[0])
-        held.append(scheduler.places.pools[Tier.DEVICE].counts().held)
+        held.append(scheduler.places.counts(Tier.DEVICE).held)
     assert held[0] == 4
     assert max(held[10:]) == 3
 

@@ -32,6 +32,7 @@ from tandem.engine.sizing.planned import (
     block_plan_note,
     require_as_planned,
     require_model,
+    require_pinned,
 )
 from tandem.kernels.open_pool import open_pool
 from tandem.memory.process_peak import ProcessPeak
@@ -119,6 +120,7 @@ def _build(
     pool = open_pool() if target.device.type == "cpu" else None
     precision, type_notes = choose_types(config, spec, target, directory, pool, in_blocks=True)
     require_as_planned(planned, precision, target.choice)
+    require_pinned(plan, config.pinned_memory)
     notes = (block_plan_note(str(config.plan), planned, plan), *eos_notes, *length_notes)
     notes += type_notes + target.notes + thread_notes + host_kernel_notes(spec)
     notes += device_kernel_notes(target.device)

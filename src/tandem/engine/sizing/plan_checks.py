@@ -51,6 +51,12 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
         )
     _check_expert_hits(config, capacities)
     _check_host_kv_type(config)
+    if config.pinned_memory is not None:
+        raise ConfigError(
+            f"--pinned-memory {config.pinned_memory} bounds what the plan of a batch job pins; use "
+            "it with a --plan that tandem plan --offline wrote, or leave it out",
+            param="pinned_memory",
+        )
     asked = list(_wants_of_host_kv(config, capacities))
     if asked and capacities.host_bytes == 0:
         raise ConfigError(

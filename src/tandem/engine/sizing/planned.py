@@ -14,7 +14,7 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.tier import Tier
-from tandem.spec.units import format_size
+from tandem.spec.units import format_size, parse_size
 
 _MIB = 1 << 20
 
@@ -74,6 +74,22 @@ def require_room(
             )
 
 
+def require_pinned(plan: OfflinePlan, wanted: str | None) -> None:
+    """No more host memory may be pinned than the user says, if they do.
+
+    Raises:
+        ConfigError: the plan does.
+    """
+    if wanted is None:
+        return
+    most = parse_size(wanted, param="pinned_memory")
+    if plan.host.pinned_bytes > most:
+        raise not_executable(
+            f"it pins {format_size(plan.host.pinned_bytes)} of host memory, and {wanted} may be; "
+            f"plan with --pinned-memory {wanted}, or allow more here"
+        )
+
+
 def plan_note(path: str, planned: PlanFile) -> str:
     """What is executed, for people."""
     plan = planned.online
@@ -100,7 +116,13 @@ def block_plan_note(path: str, planned: PlanFile, plan: OfflinePlan) -> str:
         + _computed(plan)
         + (f"; {made} tokens of what is streamed recomputed" if made else "")
         + ("; only streamed layers in few bits" if plan.quantized_layers == "streamed" else "")
+        + _pinned(plan)
     )
+
+
+def _pinned(plan: OfflinePlan) -> str:
+    size = plan.host.pinned_bytes
+    return f"; {format_size(size)} of host memory to be pinned" if size else ""
 
 
 def _computed(plan: OfflinePlan) -> str:

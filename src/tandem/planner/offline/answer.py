@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
 from tandem.planner.exposure import Exposure
@@ -85,6 +86,8 @@ def offline_answer(
     split = own_split(question, chosen.candidate) if policy.name == PARK_EGGER else None
     notes = (reason,) if split is None else (reason, str(split))
     plan = offline_plan(search, chosen.candidate, notes, adapts=policy.adapts)
+    if plan.pinned_host_blocks:
+        plan = replace(plan, notes=(*plan.notes, _pinned_note(plan)))
     threads = planned_threads(question, chosen.candidate, adapts=plan.terms is not None)
     if threads is not None:
         plan = replace(plan, threads=threads.count, notes=(*plan.notes, f"CPU threads: {threads}"))
@@ -172,11 +175,11 @@ def offline_plan(
     host = footprint.host(candidate, prompts_on_host=away, adapts=adapts)
     more_there = footprint.spare_device_blocks(candidate, question.device_bytes - device.total)
     more_here = footprint.spare_host_blocks(candidate, question.host_bytes - host.total)
-    device = device.with_kv(more_there * footprint.page.bytes_per_block, pinned=False)
-    host = host.with_kv(
-        more_here * footprint.host_page(candidate).bytes_per_block,
-        pinned=candidate.streamed_rows > 0 or adapts,
-    )
+    device = device.with_kv(more_there * footprint.page.bytes_per_block)
+    pinned = _pinned(search, candidate, away, more_here, adapts=adapts)
+    block_bytes = footprint.host_page(candidate).bytes_per_block
+    counted = footprint.pinned_blocks(candidate, candidate.streamed_rows)
+    host = host.with_kv(more_here * block_bytes, pinned=(pinned.blocks - counted) * block_bytes)
     return OfflinePlan(
         weights=candidate.placement(question.model.num_layers),
         batches=candidate.batches,
@@ -199,12 +202,50 @@ def offline_plan(
         prompts_on_host=away,
         layers_overlap=order.layers_overlap,
         weights_in_parts=order.weights_in_parts,
-        terms=share_terms(search.times, candidate) if adapts else None,
+        terms=replace(share_terms(search.times, candidate), most_pinned_rows=pinned.rows)
+        if adapts
+        else None,
+        pinned_blocks=pinned.blocks,
+        most_pinned_bytes=question.pinned_bytes,
         cpu_mlps=candidate.cpu_mlps(question.model.num_layers),
         cpu_layers=candidate.cpu_layers(question.model.num_layers),
         cpu_columns=candidate.columns,
         notes=notes,
     )
+
+
+def _pinned_note(plan: OfflinePlan) -> str:
+    """For whose KV memory is pinned."""
+    named = f"{plan.streamed_rows} streamed"
+    if plan.terms is not None and plan.terms.most_pinned_rows is not None:
+        more = plan.terms.most_pinned_rows - plan.streamed_rows
+        named += f" and {more} more that may come to be streamed,"
+    return (
+        f"pinned host memory: {format_size(plan.host.pinned_bytes)}, its KV for {named} of a "
+        f"batch's {plan.host_rows} sequences with KV there"
+    )
+
+
+class _Pinned(NamedTuple):
+    """Of a batch, sequences whose KV on the host may be streamed; blocks for those of all."""
+
+    rows: int
+    blocks: int
+
+
+def _pinned(
+    search: OfflineSearch, candidate: BlockCandidate, away: bool, more: int, *, adapts: bool
+) -> _Pinned:
+    """Args:
+    more: blocks on the host that nobody counts on, of which the pinned part has its share.
+    """
+    footprint = search.footprint
+    rows = candidate.streamed_rows
+    if adapts:
+        rows = footprint.pinned_rows(candidate, prompts_on_host=away)
+    blocks, of = footprint.pinned_blocks(candidate, rows), footprint.host_blocks(candidate)
+    bounded = search.question.pinned_bytes is not None
+    return _Pinned(rows, blocks + (0 if bounded or not of else more * blocks // of))
 
 
 def _has_room_for_both(search: OfflineSearch, candidate: BlockCandidate, away: bool) -> bool:
@@ -255,12 +296,19 @@ def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
             disk = f"give {NAME_A_DISK}, "
     read = ", from disk" if footprint.reads else ""
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
+    pinned, bound = "", question.pinned_bytes
+    if bound is not None:
+        least_pinned = footprint.host(least, prompts_on_host=True).pinned
+        pinned = (
+            f", {format_size(least_pinned)} of it pinned, of which {format_size(bound)} may be; "
+            "raise --pinned-memory"
+        )
     return ConfigError(
         f"no block of requests fits{keeps}: with all layers streamed{read}, one takes "
         f"{format_size(device)} on the accelerator, which may give "
         f"{format_size(question.device_bytes)}, and {format_size(there)} on the host, which may "
-        f"give {format_size(question.host_bytes)}; {disk}raise --gpu-memory or --cpu-memory, "
-        "lower --max-num-batched-tokens, or shorten --prompt or --generate",
+        f"give {format_size(question.host_bytes)}{pinned}; {disk}raise --gpu-memory or "
+        "--cpu-memory, lower --max-num-batched-tokens, or shorten --prompt or --generate",
         param="model",
     )
 

@@ -27,6 +27,11 @@ _TOKEN_BYTES = 24
 _SPARE = 8
 """One block for so many that a plan counts on."""
 
+_PINNED_SPARE = 8
+"""One sequence more that shares solved anew may stream, for so many of a batch with KV on the host:
+what is pinned cannot be swapped out, and takes the driver a tenth of a second per GB.
+"""
+
 
 class TierSums(NamedTuple):
     """Bytes of one memory by what they are for, as in `TierBudget`."""
@@ -42,9 +47,9 @@ class TierSums(NamedTuple):
         """All of it."""
         return self.weights + self.kv + self.slots + self.workspace
 
-    def with_kv(self, size: int, *, pinned: bool) -> "TierSums":
-        """So many bytes more for KV."""
-        return self._replace(kv=self.kv + size, pinned=self.pinned + (size if pinned else 0))
+    def with_kv(self, size: int, *, pinned: int = 0) -> "TierSums":
+        """So many bytes more for KV, and so many more of all of it pinned."""
+        return self._replace(kv=self.kv + size, pinned=self.pinned + pinned)
 
     def of(self, capacity_bytes: int) -> TierBudget:
         """Within a memory.
@@ -130,7 +135,50 @@ class BlockFootprint:
         away = self.prompts_on_host(candidate)
         device = self.device(candidate, prompts_on_host=away).total
         host = self.host(candidate, prompts_on_host=away).total
-        return device <= self._q.device_bytes and host <= self._q.host_bytes
+        holds = device <= self._q.device_bytes and host <= self._q.host_bytes
+        return holds and self.pins(candidate, prompts_on_host=away)
+
+    def pins(
+        self, candidate: BlockCandidate, *, prompts_on_host: bool, spare_rows: int = 0
+    ) -> bool:
+        """Whether as much as it must have may be pinned.
+
+        Args:
+            spare_rows: of a batch, sequences more that may come to be streamed.
+        """
+        most = self._q.pinned_bytes
+        if most is None:
+            return True
+        adapts = spare_rows > 0
+        host = self.host(candidate, prompts_on_host=prompts_on_host, adapts=adapts)
+        spare = self._pinned_blocks(candidate, spare_rows) - self._pinned_blocks(candidate, 0)
+        return host.pinned + spare * self._page_bytes[candidate.host_kv] <= most
+
+    def pinned_rows(self, candidate: BlockCandidate, *, prompts_on_host: bool) -> int:
+        """Of a batch, sequences whose KV may be brought in passes: those that are streamed, and of
+        the others as many as shares that are solved anew may come to.
+        """
+        streamed = candidate.streamed_rows
+        spare = min(
+            math.ceil(candidate.host_rows / _PINNED_SPARE),
+            max(0, self.most_streamed(candidate) - streamed),
+        )
+        while spare and not self.pins(candidate, prompts_on_host=prompts_on_host, spare_rows=spare):
+            spare -= 1
+        return streamed + spare
+
+    def pinned_blocks(self, candidate: BlockCandidate, rows: int) -> int:
+        """Of the host's blocks, those of so many of a batch's sequences; all, if what is left is
+        not enough for the longest one.
+        """
+        return self._pinned_blocks(candidate, rows - candidate.streamed_rows)
+
+    def _pinned_blocks(self, candidate: BlockCandidate, spare_rows: int) -> int:
+        rows, all_blocks = candidate.streamed_rows + spare_rows, self.host_blocks(candidate)
+        if not rows:
+            return 0
+        blocks = self.room.blocks(rows * candidate.batches, candidate.recomputed_tokens)
+        return blocks if all_blocks - blocks >= self.room.longest_blocks else all_blocks
 
     def least_device(self, candidate: BlockCandidate) -> TierSums:
         """Of the accelerator's memory, with prompts where it takes less: a step takes more of it
@@ -283,7 +331,7 @@ class BlockFootprint:
     def host(
         self, candidate: BlockCandidate, *, prompts_on_host: bool, adapts: bool = False
     ) -> TierSums:
-        """Of the host's memory; where no KV is streamed, none is pinned (`OfflinePlan.streams_kv`).
+        """Of the host's memory; of KV, what is streamed is pinned, and what prefixes are made from.
 
         Args:
             adapts: any sequence with its KV there may come to be streamed, or attended there.
@@ -308,7 +356,7 @@ class BlockFootprint:
         if candidate.lent or candidate.columns:
             on_cpu = self._on_cpu[candidate.mlps or candidate.columns > 0]
             workspace += candidate.block_rows * on_cpu.held + candidate.rows * on_cpu.scratch
-        pinned += crossing + stays if streamed or adapts else 0
+        pinned += self._pinned_blocks(candidate, 0) * block_bytes + streamed * prefix
         return TierSums(weights, crossing + stays, 0, workspace, pinned)
 
     def most_resident(self, candidate: BlockCandidate) -> int:

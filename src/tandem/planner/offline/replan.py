@@ -91,6 +91,7 @@ def plan_rest(
         host_bytes=plan.host.capacity_bytes,
         max_num_batched_tokens=plan.prefill_tokens,
         block_size=plan.block_size,
+        pinned_bytes=plan.most_pinned_bytes,
     )
     search = OfflineSearch(question)
     before = search.option(_candidate(plan, streamed_rows))

@@ -27,10 +27,12 @@ class ShareChange:
     Attributes:
         streamed_rows: of a batch, places from now on.
         said: the news, if it is any: predicted and measured times of a pass.
+        bounded: that more would be streamed if more memory were pinned, if that is news.
     """
 
     streamed_rows: int
     said: str | None = None
+    bounded: str | None = None
 
 
 class BlockAdaptation:
@@ -47,6 +49,7 @@ class BlockAdaptation:
         self._pending: dict[int, PassWork] = {}
         self._last: tuple[int, StepTimes] | None = None
         self._window: list[MeasuredPass] = []
+        self._told_bound = False
 
     @property
     def factors(self) -> BlockFactors:
@@ -94,9 +97,10 @@ class BlockAdaptation:
             self._reference = terms
         before = self._streamed
         changes = self._solve(terms, now)
+        bounded = self._bounded(terms, now)
         if not off:
-            return ShareChange(self._streamed) if changes else None
-        return ShareChange(self._streamed, self._news(predicted_s, took_s, before, now))
+            return ShareChange(self._streamed, bounded=bounded) if changes or bounded else None
+        return ShareChange(self._streamed, self._news(predicted_s, took_s, before, now), bounded)
 
     def _solve(self, terms: ShareTerms, now: PassWork) -> bool:
         """Whether other shares are better by enough."""
@@ -107,6 +111,21 @@ class BlockAdaptation:
             return False
         self._streamed = streamed
         return True
+
+    def _bounded(self, terms: ShareTerms, now: PassWork) -> str | None:
+        """Told once: what pinned memory keeps shares from."""
+        if self._told_bound or not now.host_rows:
+            return None
+        _, here_s = best_streamed(terms, now, self._host_rows)
+        streamed, best_s = best_streamed(terms, now, self._host_rows, pinned_only=False)
+        if best_s * (1 + _WORTH_CHANGING) > here_s:
+            return None
+        self._told_bound = True
+        return (
+            f"pinned memory is for {terms.most_pinned_rows} of a batch's {self._host_rows} places "
+            f"with KV on the host: {streamed} streamed would make a pass {here_s / best_s:.2f} "
+            "times as fast; plan with more --pinned-memory, or by rates that are nearer"
+        )
 
     def _news(self, predicted_s: float, took_s: float, before: int, now: PassWork) -> str:
         rows, streamed = self._host_rows, self._streamed

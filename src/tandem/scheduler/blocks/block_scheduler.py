@@ -63,9 +63,9 @@ class BlockScheduler:
 
     Attributes:
         share_changes: how often sequences were shared out anew. replans: what was said of those
-            that a wrong prediction brought about, a line each. misjudged: there was such a
-            prediction, until somebody has seen to it. drains: nobody enters, while those that are
-            there go on to their ends.
+            that a wrong prediction brought about, or that pinned memory kept back, a line each.
+            misjudged: there was such a prediction, until somebody has seen to it. drains: nobody
+            enters, while those that are there go on to their ends.
     """
 
     def __init__(
@@ -233,6 +233,8 @@ class BlockScheduler:
         change = self._adaptation.review(self._work())
         if change is None:
             return
+        if change.bounded is not None:
+            self.replans.append(change.bounded)
         if change.said is not None:
             self.replans.append(change.said)
             self.misjudged = True

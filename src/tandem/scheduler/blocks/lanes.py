@@ -98,6 +98,7 @@ class BlockLanes:
             host_blocks=host[there],
             stored=TierAppend(index, stored),
             prefix=self._recomputed(tokens, chosen[made > 0]),
+            pinned_blocks=self._plan.pinned_host_blocks,
         )
 
     def _recomputed(self, tokens: _Tokens, chosen: LongArray) -> RecomputedPrefix | None:
@@ -160,6 +161,7 @@ class BlockLanes:
             slot_blocks=table[stays],
             host_blocks=places.rows.block_ids[rows, : len(local)][stays],
             prefix=self._kept_activations(tokens, chosen[places.made[rows] > 0]),
+            pinned_blocks=self._plan.pinned_host_blocks,
         )
 
     def _kept_activations(self, tokens: _Tokens, chosen: LongArray) -> RecomputedPrefix | None:

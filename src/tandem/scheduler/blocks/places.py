@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.memory.pool import BlockPool
+from tandem.memory.pool_state import PoolCounts
 from tandem.plan.binding import IntArray, LongArray
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.offline import OfflinePlan
 from tandem.scheduler.blocks.growth import Growth, growth_of
+from tandem.scheduler.blocks.host_pool import HostPool
 from tandem.scheduler.rows import UNLIMITED, RowTable
 from tandem.scheduler.seating import set_up_row
 from tandem.scheduler.sequence import Sequence
@@ -27,11 +30,12 @@ class KVHome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One of a batch's sequences with that home."""
+    """One of a batch's sequences with that home, its KV on the host pinned or not."""
 
     batch: int
     home: KVHome
     index: int
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,16 @@ class BlockPlaces:
     a load for a sequence that is over may still be under way: it ends before the new owner's token
     is written to the slot, and what it reads of the host's memory, nobody will see.
 
+    Streamed sequences have their KV in the pinned part of the host's memory. So have of those that
+    the CPU attends to as many as may come to be streamed, and more where the rest is full.
+
     Attributes:
         rows: tables of the sequences. home, batch, index: int32 [rows]; their places.
         made: int32 [rows]; leading blocks that are recomputed.
+        pinned: bool [rows]; whether its KV is in the host's pinned memory.
         slot_blocks: int32 [rows, max_blocks]; of streamed rows, blocks of the slot, the first one
             being that after the recomputed ones.
-        pools: blocks of both memories.
+        device, host: blocks of both memories.
     """
 
     def __init__(self, plan: OfflinePlan, room: BlockRoom) -> None:
@@ -68,13 +76,20 @@ class BlockPlaces:
         self.index = np.zeros(plan.block_rows, dtype=np.int32)
         self.made = np.zeros(plan.block_rows, dtype=np.int32)
         self.slot_blocks: IntArray = np.zeros((plan.block_rows, most), dtype=np.int32)
-        self.pools = {
-            Tier.DEVICE: BlockPool(Tier.DEVICE, room.device_blocks),
-            Tier.HOST: BlockPool(Tier.HOST, room.host_blocks),
-        }
+        self.pinned: NDArray[np.bool_] = np.zeros(plan.block_rows, dtype=np.bool_)
+        self.device = BlockPool(Tier.DEVICE, room.device_blocks)
+        self.host = HostPool(room.host_blocks, room.pinned_blocks)
         self._slots = [BlockPool(Tier.DEVICE, room.slot_blocks) for _ in range(plan.batches)]
         tokens = plan.max_model_len
-        self._growth = {t: Growth(pool.num_blocks, tokens) for t, pool in self.pools.items()}
+        self._device_growth = Growth(room.device_blocks, tokens)
+        self._host_growth = {
+            True: Growth(room.pinned_blocks, tokens),
+            False: Growth(room.host_blocks - room.pinned_blocks, tokens),
+        }
+        self._most_pinned = 0  # of a batch, that are streamed or may come to be
+        if plan.terms is not None:
+            bound = plan.terms.most_pinned_rows
+            self._most_pinned = plan.host_rows if bound is None else bound
         self._slot_growth = [Growth(room.slot_blocks, tokens) for _ in range(plan.batches)]
         self._stays: dict[int, _Stay] = {}
         self._passes = 0
@@ -99,6 +114,10 @@ class BlockPlaces:
         """Places without a sequence."""
         return self.rows.num_free
 
+    def counts(self, tier: Tier) -> PoolCounts:
+        """Of a memory's blocks."""
+        return self.device.counts() if tier is Tier.DEVICE else self.host.counts()
+
     def count(self, home: KVHome) -> int:
         """Places of a batch with that home."""
         return self._counts[home]
@@ -106,7 +125,7 @@ class BlockPlaces:
     def could_hold(self, sequence: Sequence) -> bool:
         """Whether a sequence has room in a block without others."""
         return any(
-            self._growth_of(sequence, home)[-1] <= self._capacity(home)
+            any(self._growth_of(sequence, home)[-1] <= most for most in self._capacities(home))
             for home, count in self._counts.items()
             if count
         )
@@ -116,8 +135,12 @@ class BlockPlaces:
         order = sorted(self._free, key=lambda key: (key[1], -len(self._free[key]), key[0]))
         for batch, home in order:
             places = self._free[batch, home]
-            if places and self._has_room(self._growth_of(sequence, home), batch, home):
-                return Place(batch, home, places[-1])
+            if not places:
+                continue
+            growth = self._growth_of(sequence, home)
+            for pinned in self._kinds(batch, home):
+                if self._has_room(growth, batch, home, pinned=pinned):
+                    return Place(batch, home, places[-1], pinned)
         return None
 
     def share(self, streamed_rows: int) -> bool:
@@ -138,7 +161,8 @@ class BlockPlaces:
             wanted = round(streamed_rows * (len(streamed) + len(attended)) / hosted)
             for row in streamed[wanted:]:
                 self._stop_streaming(row)
-            entering = attended[: max(0, wanted - len(streamed))]
+            pinned = [row for row in attended if self.pinned[row]]
+            entering = pinned[: max(0, wanted - len(streamed))]
             begun = sum(self._start_streaming(row) for row in entering)
             changed |= begun > 0 or len(streamed) > wanted
             taken = min(len(streamed), wanted) + begun
@@ -154,15 +178,17 @@ class BlockPlaces:
         """About how many sequences like this one have place and room now; in an empty block at
         least one.
         """
-        count = 0
-        for tier, growth in self._growth.items():
-            free = Counter[KVHome]()
-            for (_, home), left in self._free.items():
-                free[home] += len(left) if _tier(home) is tier else 0
-            if free.total():
-                home = KVHome.STREAMED if free[KVHome.STREAMED] else KVHome.CPU
-                count += min(free.total(), growth.times(self._growth_of(sequence, home)))
-        return count
+        free = Counter[KVHome]()
+        for (_, home), left in self._free.items():
+            free[home] += len(left)
+        attended, streamed = (
+            self._growth_of(sequence, home) for home in (KVHome.CPU, KVHome.STREAMED)
+        )
+        count = min(free[KVHome.RESIDENT], self._device_growth.times(attended))
+        growth = streamed if free[KVHome.STREAMED] else attended
+        pinned, pageable = (self._host_growth[kind].times(growth) for kind in (True, False))
+        hosted = free[KVHome.STREAMED] + free[KVHome.CPU]
+        return count + min(hosted, pinned + min(free[KVHome.CPU], pageable))
 
     def blocks_of(self, sequence: Sequence) -> int:
         """That a sequence holds in the end, where nothing is recomputed."""
@@ -175,10 +201,11 @@ class BlockPlaces:
         row = self.rows.take()
         set_up_row(self.rows, row, sequence, UNLIMITED)
         self.home[row], self.batch[row], self.index[row] = home, place.batch, place.index
+        self.pinned[row] = place.pinned
         # recomputed blocks have no memory: the first that there is comes after them
         self.made[row] = self.rows.num_blocks[row] = self._made(sequence, home)
         self._stays[row] = _Stay(growth, self._passes)
-        for each in self._growths(home, place.batch):
+        for each in self._growths(home, place.batch, pinned=place.pinned):
             each.add(growth)
         self._extend(row, int(growth[0]))
         return row
@@ -188,9 +215,14 @@ class BlockPlaces:
         home, batch = KVHome(int(self.home[row])), int(self.batch[row])
         made, end = int(self.made[row]), int(self.rows.num_blocks[row])
         stay = self._stays.pop(row)
-        for each in self._growths(home, batch):
+        pinned = bool(self.pinned[row])
+        for each in self._growths(home, batch, pinned=pinned):
             each.remove(stay.growth[self._passes - stay.since :])
-        self.pools[_tier(home)].release(self.rows.block_ids[row, made:end], None)
+        held = self.rows.block_ids[row, made:end]
+        if home is KVHome.RESIDENT:
+            self.device.release(held, None)
+        else:
+            self.host.release(held, pinned=pinned)
         if home is KVHome.STREAMED:
             self._slots[batch].release(self.slot_blocks[row, : end - made], None)
         self._free[batch, home].append(int(self.index[row]))
@@ -212,7 +244,7 @@ class BlockPlaces:
 
     def begin_pass(self) -> None:
         """A token of every sequence: those whose last block is full get another one."""
-        for each in (*self._growth.values(), *self._slot_growth):
+        for each in (self._device_growth, *self._host_growth.values(), *self._slot_growth):
             each.advance()
         self._passes += 1
         rows = self.rows.owned()
@@ -232,15 +264,20 @@ class BlockPlaces:
         Raises:
             AssertionError: with the numbers.
         """
-        rows = self.rows.owned()
-        held = {Tier.DEVICE: 0, Tier.HOST: 0}
-        for row in rows.tolist():
-            tier = _tier(KVHome(int(self.home[row])))
-            held[tier] += int(self.rows.num_blocks[row] - self.made[row])
-        for tier, pool in self.pools.items():
+        held = Counter[tuple[Tier, bool]]()
+        for row in self.rows.owned().tolist():
+            kind = _tier(KVHome(int(self.home[row]))), bool(self.pinned[row])
+            held[kind] += int(self.rows.num_blocks[row] - self.made[row])
+        self.host.check()
+        accounts = {
+            (Tier.DEVICE, False): (self.device, self._device_growth),
+            (Tier.HOST, True): (self.host.pinned, self._host_growth[True]),
+            (Tier.HOST, False): (self.host.pageable, self._host_growth[False]),
+        }
+        for kind, (pool, growth) in accounts.items():
             pool.check()
-            assert pool.counts().held == held[tier], f"{tier.label}: {pool.counts()}, {held[tier]}"
-            assert self._growth[tier].held == held[tier], f"{self._growth[tier].held} foreseen"
+            assert pool.counts().held == held[kind], f"{kind}: {pool.counts()}, {held[kind]}"
+            assert growth.held == held[kind], f"{kind}: {growth.held} foreseen"
         for pool, growth in zip(self._slots, self._slot_growth, strict=True):
             pool.check()
             assert pool.counts().held == growth.held, f"{pool.counts()}, {growth.held} foreseen"
@@ -256,7 +293,13 @@ class BlockPlaces:
     def _extend(self, row: int, blocks: int) -> None:
         """So many blocks more, of its memory and of its batch's slot."""
         end, home = int(self.rows.num_blocks[row]), KVHome(int(self.home[row]))
-        self.rows.block_ids[row, end : end + blocks] = self.pools[_tier(home)].allocate(blocks)
+        pinned = bool(self.pinned[row])
+        found = (
+            self.device.allocate(blocks)
+            if home is KVHome.RESIDENT
+            else self.host.allocate(blocks, pinned=pinned)
+        )
+        self.rows.block_ids[row, end : end + blocks] = found
         self.rows.num_blocks[row] = end + blocks
         if home is KVHome.STREAMED:
             first = end - int(self.made[row])
@@ -290,17 +333,35 @@ class BlockPlaces:
         self._free[batch, KVHome.STREAMED] = free[:streamed]
         self._free[batch, KVHome.CPU] = free[streamed:]
 
-    def _growths(self, home: KVHome, batch: int) -> list[Growth]:
+    def _growths(self, home: KVHome, batch: int, *, pinned: bool) -> list[Growth]:
         """Of all that a sequence with that home takes blocks of."""
+        if home is KVHome.RESIDENT:
+            return [self._device_growth]
         slot = [self._slot_growth[batch]] if home is KVHome.STREAMED else []
-        return [self._growth[_tier(home)], *slot]
+        return [self._host_growth[pinned], *slot]
 
-    def _has_room(self, growth: LongArray, batch: int, home: KVHome) -> bool:
-        return all(each.fits(growth) for each in self._growths(home, batch))
+    def _has_room(self, growth: LongArray, batch: int, home: KVHome, *, pinned: bool) -> bool:
+        return all(each.fits(growth) for each in self._growths(home, batch, pinned=pinned))
 
-    def _capacity(self, home: KVHome) -> int:
-        blocks = self.pools[_tier(home)].num_blocks
-        return min(blocks, self._room.slot_blocks) if home is KVHome.STREAMED else blocks
+    def _kinds(self, batch: int, home: KVHome) -> tuple[bool, ...]:
+        """Whether KV of another sequence with that home may be pinned, what is better first."""
+        if home is KVHome.RESIDENT:
+            return (False,)
+        if home is KVHome.STREAMED:
+            return (True,)
+        rows = self.rows.owned()
+        attended = rows[(self.batch[rows] == batch) & (self.home[rows] == int(KVHome.CPU))]
+        spare = self._most_pinned - self._counts[KVHome.STREAMED]
+        return (True, False) if int(self.pinned[attended].sum()) < spare else (False, True)
+
+    def _capacities(self, home: KVHome) -> tuple[int, ...]:
+        """Of what a sequence with that home may lie in, each."""
+        if home is KVHome.RESIDENT:
+            return (self.device.num_blocks,)
+        pinned = self.host.pinned.num_blocks
+        if home is KVHome.STREAMED:
+            return (min(pinned, self._room.slot_blocks),)
+        return pinned, self.host.pageable.num_blocks
 
     def _made(self, sequence: Sequence, home: KVHome) -> int:
         """Leading blocks that are recomputed, within the prompt only."""
