@@ -1,6 +1,7 @@
 """A tiny model that can be quantized in groups of any size, and transformers with those numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -50,6 +51,23 @@ def with_rounded_experts(directory: Path, format: WeightFormat) -> PreTrainedMod
     model = build(MIXTURE, directory)
     with torch.no_grad():
         for name, weight in model.named_parameters():
+            if name.removesuffix(".weight").endswith(MAPS):
+                weight.copy_(quantize(weight, format).dequantize())
+            elif "experts" in name:
+                for expert in weight:
+                    expert.copy_(quantize(expert, format).dequantize())
+    return model
+
+
+def with_rounded_layers(
+    plain: PreTrainedModel, format: WeightFormat, layers: Collection[int]
+) -> PreTrainedModel:
+    """A copy with quantized numbers in the linear maps of some layers, experts' included."""
+    model = deepcopy(plain)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if not name.startswith("model.layers.") or int(name.split(".")[2]) not in layers:
+                continue
             if name.removesuffix(".weight").endswith(MAPS):
                 weight.copy_(quantize(weight, format).dequantize())
             elif "experts" in name:

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.parity.block_models import LLAMA, OPT, QWEN3
+from tests.parity.block_models import LLAMA, OPT, QWEN3, WIDE
 from tests.parity.checkpoints import Checkpoints
 from tests.parity.few_bits_reference import FewBitsReference
 from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.quantized_weights import layer_maps, precision, with_weights
-from tests.parity.tiny_models import Case, build, rotary
+from tests.parity.tiny_models import Case, build
 from tests.support.blocks import ExecutorKind, block_engine, small_plan
-from transformers import LlamaConfig
 
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
@@ -87,10 +86,6 @@ def test_sequences_on_the_accelerator_stay_exact(checkpoints: Checkpoints, ties:
         assert_greedy_parity(exact, prompt, tokens, ties)
 
 
-WIDE = Case(
-    "llama-5-wide-layers",
-    rotary(LlamaConfig, 128, 4, 2, 32, intermediate_size=256, num_hidden_layers=5),
-)
 MIXED_HOMES: tuple[Home, ...] = ("streamed", "resident", "streamed", "resident", "streamed")
 
 

@@ -1,6 +1,6 @@
 """Random offline plans and requests that come, end and are aborted: tokens stay exact."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,22 +8,29 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.parity.block_models import BLOCK_MODELS
+from tests.parity.block_models import BLOCK_MODELS, MIXTURE, WIDE, WIDE_MIXTURE
 from tests.parity.checkpoints import Checkpoints
-from tests.parity.greedy import TieCount, assert_greedy_parity
-from tests.parity.tiny_models import VOCAB_SIZE, Case
+from tests.parity.few_bits_reference import FewBitsReference
+from tests.parity.greedy import TIE_MARGIN, Reference, TieCount, assert_greedy_parity
+from tests.parity.quantized_weights import precision, with_rounded_layers
+from tests.parity.tiny_models import VOCAB_SIZE
 from tests.support.blocks import ExecutorKind, block_engine_with_scheduler, loaded, small_plan
 
 from tandem.kernels import native
+from tandem.models.model import Model
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.weights import LENT, STREAM_SLOTS, Home, as_runs, streamed_layers
 from tandem.spec.errors import ConfigError, ContextLengthError
+from tandem.spec.kv_type import CodeType
 from tandem.spec.request import EngineRequest, FinishReason
 from tandem.spec.sampling import SamplingParams
+from tandem.spec.weight_format import WeightFormat
 
 LENGTHS = (1, 2, 15, 16, 17, 33, 50)
 COUNTS = (1, 2, 17)
-WAYS: list[tuple[Home, ...]] = [("streamed",), ("streamed", "host-mlp"), ("host", "host-mlp")]
+KV_MARGIN = 2e-3  # a code may be rounded up here and down there
+IN_MEMORY: list[tuple[Home, ...]] = [("streamed",), ("streamed", "host-mlp"), ("host", "host-mlp")]
+WAYS = [*IN_MEMORY]
 if native.available():
     WAYS += [("streamed", "disk_streamed"), ("host", "host-mlp", "disk_streamed")]
 LEAST_COLUMNS = 72  # of any model's MLPs
@@ -61,9 +68,9 @@ ASKED = st.builds(
 
 
 @st.composite
-def plans(draw: st.DrawFn, layers: int) -> OfflinePlan:
+def plans(draw: st.DrawFn, layers: int, among: list[tuple[Home, ...]] = WAYS) -> OfflinePlan:
     picked = draw(st.sets(st.integers(0, layers - 1)))
-    ways: tuple[Home, ...] = draw(st.sampled_from(WAYS))
+    ways: tuple[Home, ...] = draw(st.sampled_from(among))
     homes: list[Home] = [
         draw(st.sampled_from(ways)) if i in picked else "resident" for i in range(layers)
     ]
@@ -116,15 +123,67 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
 def test_tokens_are_those_of_transformers_whatever_the_plan(
     checkpoints: Checkpoints, data: st.DataObject
 ) -> None:
-    case = data.draw(st.sampled_from(BLOCK_MODELS))
+    case = data.draw(st.sampled_from((*BLOCK_MODELS, MIXTURE)))
     plan = data.draw(plans(case.config().num_hidden_layers))
     asked = data.draw(st.lists(ASKED, min_size=1, max_size=9))
     kind, seed = data.draw(st.sampled_from(KINDS)), data.draw(st.integers(0, 9))
-    shares = dict[int, int]()
-    if plan.host_rows and not plan.recomputed_tokens:
-        rows = st.integers(0, plan.host_rows)
-        shares = data.draw(st.dictionaries(st.integers(1, 20), rows, max_size=6))
-    check(checkpoints, case, plan, asked, kind, seed, shares)
+    shares = data.draw(shares_of(plan))
+    directory, reference = checkpoints.get(case)
+    check(loaded(directory, plan), lambda _: reference, plan, asked, kind, seed, shares)
+
+
+def shares_of(plan: OfflinePlan) -> st.SearchStrategy[dict[int, int]]:
+    """Before which steps how many of a batch's sequences with KV on the host are to be streamed."""
+    if not plan.host_rows or plan.recomputed_tokens:
+        return st.just({})
+    rows = st.integers(0, plan.host_rows)
+    return st.dictionaries(st.integers(1, 20), rows, max_size=6)
+
+
+@pytest.fixture(scope="module")
+def rounded() -> dict[tuple[str, WeightFormat, tuple[int, ...]], Reference]:
+    """References by what is in few bits; each is made once."""
+    return {}
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data())
+def test_tokens_in_few_bits_are_those_of_a_reference_that_rounds_the_same_way(
+    checkpoints: Checkpoints,
+    rounded: dict[tuple[str, WeightFormat, tuple[int, ...]], Reference],
+    data: st.DataObject,
+) -> None:
+    """Weights of all layers, or of streamed ones; or KV on the host, beside none elsewhere."""
+    case = data.draw(st.sampled_from((WIDE, WIDE_MIXTURE)))
+    layers = case.config().num_hidden_layers
+    plan = data.draw(plans(layers, IN_MEMORY))
+    asked = data.draw(st.lists(ASKED, min_size=1, max_size=3))
+    kind, seed = data.draw(st.sampled_from(KINDS)), data.draw(st.integers(0, 9))
+    directory, exact = checkpoints.get(case)
+    if plan.host_rows and data.draw(st.booleans()):
+        held = data.draw(st.sampled_from(CodeType))
+        made = 0 if plan.cpu_rows else plan.recomputed_tokens
+        plan = replace(plan, resident_rows=0, recomputed_tokens=made, host_kv_dtype=str(held))
+
+        def of_prompt(prompt: tuple[int, ...]) -> Reference:
+            return FewBitsReference(exact.model, held, prompt, min(made, len(prompt)) // 16 * 16)
+
+        check(loaded(directory, plan), of_prompt, plan, asked, kind, seed, {}, KV_MARGIN)
+        return
+    format = data.draw(st.sampled_from((WeightFormat(4, 32), WeightFormat(8, 64))))
+    few = tuple(range(layers))
+    plan = replace(plan, quantized_layers="all", quantization=str(format))
+    with suppress(ConfigError):  # not beside what the CPU computes
+        plan = replace(plan, quantized_layers=data.draw(st.sampled_from(("all", "streamed"))))
+    if plan.quantized_layers == "streamed":
+        few = streamed_layers(plan.weights).layers
+    key = case.id, format, few
+    if key not in rounded:
+        rounded[key] = Reference(with_rounded_layers(exact.model, format, few))
+    reference = rounded[key]
+    model = loaded(directory, plan, precision=precision(directory, format))
+    shares = data.draw(shares_of(plan))
+    check(model, lambda _: reference, plan, asked, kind, seed, shares)
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -152,24 +211,29 @@ def test_batches_part_and_are_gathered_without_changing_tokens(
     assert plan.shape.batches_part
     asked = data.draw(st.lists(ASKED, min_size=3, max_size=9))
     kind, seed = data.draw(st.sampled_from(KINDS)), data.draw(st.integers(0, 9))
-    check(checkpoints, case, plan, asked, kind, seed, {})
+    directory, reference = checkpoints.get(case)
+    check(loaded(directory, plan), lambda _: reference, plan, asked, kind, seed, {})
 
 
 def check(
-    checkpoints: Checkpoints,
-    case: Case,
+    model: Model,
+    reference_of: Callable[[tuple[int, ...]], Reference],
     plan: OfflinePlan,
     asked: list[Asked],
     kind: ExecutorKind,
     seed: int,
     shares: Mapping[int, int],
+    margin: float = TIE_MARGIN,
 ) -> None:
-    """Before some steps, other numbers of a batch's sequences are streamed."""
-    directory, reference = checkpoints.get(case)
-    model = loaded(directory, plan)
+    """Before some steps, other numbers of a batch's sequences are streamed.
+
+    Args:
+        reference_of: a prompt.
+    """
+    references = [reference_of(each.prompt) for each in asked]
     stops = [
         reference.continuation(each.prompt, max(COUNTS))[each.stop - 1] if each.stop else None
-        for each in asked
+        for each, reference in zip(asked, references, strict=True)
     ]
     made: dict[str, list[int]] = {}
     reasons: dict[str, FinishReason | None] = {}
@@ -194,7 +258,7 @@ def check(
     ties = TieCount()
     for name, tokens in made.items():
         each, stop = asked[int(name)], stops[int(name)]
-        assert_greedy_parity(reference, each.prompt, tokens, ties)
+        assert_greedy_parity(references[int(name)], each.prompt, tokens, ties, margin=margin)
         if stop is not None and stop in tokens:
             assert tokens.index(stop) == len(tokens) - 1
         if name in aborted:

@@ -28,6 +28,7 @@ from tandem.runtime.threaded import HostDriver, ThreadedExecutor
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
 from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.kv_type import parse_kv_type
+from tandem.spec.precision import Precision
 
 ExecutorKind = Literal["inline", "exact", "threaded"]
 _AMPLE = TierBudget(1 << 30, 1 << 20, 1 << 20, 1 << 20, 1 << 20)
@@ -66,11 +67,19 @@ def small_plan(homes: tuple[Home, ...], *, row_blocks: int = 10, **changes: Any)
     )
 
 
-def loaded(directory: Path, plan: OfflinePlan, *copies: Path) -> Model:
-    """The model in a folder, its weights where the plan has them, those on disk in copies, too."""
+def loaded(
+    directory: Path, plan: OfflinePlan, *copies: Path, precision: Precision | None = None
+) -> Model:
+    """The model in a folder, its weights where the plan has them, those on disk in copies, too.
+
+    Args:
+        precision: None: as it is stored.
+    """
     layers = plan.layers
     return load_model(
         directory,
+        precision,
+        resident_quantized=plan.quantized_layers != "streamed",
         pool=open_pool(),
         layers=layers,
         disk=DiskPlacement(layers.usual.on_disk, "direct", (directory / "spool",), copies),
