@@ -55,19 +55,14 @@ class DiskRates:
     at_once: tuple[float, ...]
 
     @property
-    def copies(self) -> float:
-        """What copies may give: each disk reads at its own rate."""
+    def together(self) -> float:
+        """What copies and stripes may give: each disk reads at its own rate."""
         return sum(self.at_once)
-
-    @property
-    def stripes(self) -> float:
-        """What equal stripes may give: all wait for the slowest."""
-        return min(self.at_once) * len(self.at_once)
 
     @property
     def shares(self) -> tuple[float, ...]:
         """Of the bytes, with copies."""
-        return tuple(rate / self.copies for rate in self.at_once)
+        return tuple(rate / self.together for rate in self.at_once)
 
 
 def full(folders: tuple[Path, ...]) -> SeveralDisksBench:
@@ -222,8 +217,8 @@ class _Run:
         of_disks: dict[str, tuple[float, Sequence[float]]] = {
             _alone(n): (rate, samples[_disk(n)]) for n, rate in enumerate(rates.alone)
         }
-        of_disks[_COPIES] = rates.copies, [each.copies for each in rounds]
-        of_disks[_STRIPES] = rates.stripes, [each.stripes for each in rounds]
+        for name in (_COPIES, _STRIPES):
+            of_disks[name] = rates.together, [each.together for each in rounds]
         rows: list[BenchRow] = []
         for name, (disk, disk_samples) in of_disks.items():
             chain = 1.0 / (self._disk_bytes / disk + memory_s)

@@ -14,6 +14,7 @@ from tandem.models.disk_extents import Extent, LayerExtents, merged
 from tandem.models.disk_weights import DiskWeights
 from tandem.models.dummy_weights import fill_dummy
 from tandem.models.shard_header import FilePlace, tensor_places
+from tandem.models.stripe_shares import stripe_shares
 from tandem.models.weight_layout import Modules
 from tandem.models.weight_spool import WeightSpool
 from tandem.models.weights import Parameter, layer_weights_of
@@ -97,7 +98,8 @@ def _open(
         )
     layout = disk.layout
     folders = disk.placement.spools
-    spool = WeightSpool(folders, layout.size_bytes, len(missing))
+    shares = stripe_shares(folders, disk.placement.io, len(missing) * layout.size_bytes)
+    spool = WeightSpool(folders, layout.size_bytes, len(missing), shares)
     try:
         memory = layout.allocate(torch.device("cpu"))
         modules = layout.modules(memory, layout.allocate_vectors(torch.device("meta")))
