@@ -312,6 +312,7 @@ def test_a_measured_workspace_takes_the_place_of_the_prediction() -> None:
         ({"max_num_batched_tokens": 2}, "max_num_batched_tokens"),
         ({"strategy": "gpu-only", "kv_placement": "host"}, "cannot attend KV on the host"),
         ({"max_model_len": 5000}, "beyond the model's 4096 positions"),
+        ({"pinned_memory": "1GiB"}, "bounds what the plan of a batch job pins"),
     ],
 )
 def test_contradictions_are_refused(changes: dict[str, object], message: str) -> None:

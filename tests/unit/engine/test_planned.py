@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.blocks import small_plan
 from tests.support.plans import PLAN, plan_of, saved
 from tests.unit.engine.small_model import FLOAT32
 from tests.unit.engine.small_model import SPEC as TWO_LAYERS
@@ -12,7 +13,7 @@ from tandem.engine.building.parts import build_parts
 from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.engine.sizing.plan_options import engine_config, require_settings
-from tandem.engine.sizing.planned import require_as_planned, require_model
+from tandem.engine.sizing.planned import require_as_planned, require_model, require_pinned
 from tandem.memory.page import KVPageSpec
 from tandem.plan.online import OnlinePlan
 from tandem.spec.accelerator import AcceleratorChoice
@@ -165,3 +166,12 @@ def test_other_types_are_refused_with_what_works(weights: DType, remedy: str) ->
     with pytest.raises(ConfigError) as error:
         require_as_planned(planned, held, AcceleratorChoice("emulated"))
     assert remedy in error.value.message
+
+
+def test_no_more_is_pinned_than_the_user_says() -> None:
+    plan = small_plan(("streamed",) * 4, streamed_rows=1)
+    plan = replace(plan, host=replace(plan.host, pinned_bytes=MIB))
+    for wanted in (None, "1MiB", "2GiB"):
+        require_pinned(plan, wanted)
+    with pytest.raises(ConfigError, match=r"pins 1.0 MiB of host memory, and 1023KiB may be"):
+        require_pinned(plan, "1023KiB")
