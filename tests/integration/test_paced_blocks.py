@@ -460,7 +460,7 @@ def test_attention_over_codes_takes_arithmetic_that_reading_does_not_hide(tmp_pa
         for plan in plans:
             types = block_types(plan, WIDE, DType.FLOAT16)
             page = replace(PAGE, host_dtype=types.precision.host_kv)
-            truth = HostTruth(WIDE, page, facts, Perturbation(), types)
+            truth = HostTruth(WIDE, page, facts, Perturbation(), types=types)
             run = Run(tmp_path, plan, host=truth.duration_s)
             run.add(4)
             pass_s, report = run.passes(5, 4)
