@@ -161,8 +161,9 @@ def test_mlps_on_the_cpu_match_emulator() -> None:
 
 def test_columns_on_the_cpu_match_emulator() -> None:
     """Prompts are read again behind passes, which leave the columns out."""
-    for homes in (_STREAMED, ("host-mlp", "host-mlp", "host-mlp", "resident") * 2):
-        _compare(_plan(homes[:6], 1, 1, 1, cpu_columns=32))
+    mlps: tuple[Home, ...] = ("host-mlp",) * 3 + ("resident",) + ("host-mlp",) * 2
+    for homes in (_STREAMED, mlps):
+        _compare(_plan(homes, 1, 1, 1, cpu_columns=32))
 
 
 def test_layers_on_the_cpu_with_its_kv_match_emulator() -> None:

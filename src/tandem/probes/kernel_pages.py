@@ -9,7 +9,7 @@ from tandem.kernels.pages import PageShape
 from tandem.kernels.quantized_pages import append_quantized
 from tandem.probes.kernel_cases import BLOCK_SIZE, HeadShape
 from tandem.spec.dtype import DType
-from tandem.spec.kv_type import CodeType, KVType, NarrowFloat
+from tandem.spec.kv_type import CodeType, KVType
 
 _CHUNK_ELEMENTS = 1 << 20
 _CHUNK_PAGES = 16
@@ -25,9 +25,9 @@ def float_pages(shape: HeadShape, count: int, dtype: torch.dtype) -> Tensor:
     return pages
 
 
-def held_dtype(kv: DType | NarrowFloat) -> torch.dtype:
-    """Of the tensor of float pages."""
-    return torch.uint8 if isinstance(kv, NarrowFloat) else getattr(torch, kv)
+def held_dtype(kv: KVType) -> torch.dtype:
+    """Of the tensor of pages."""
+    return getattr(torch, kv) if isinstance(kv, DType) else torch.uint8
 
 
 def query_dtype(kv: KVType) -> torch.dtype:
