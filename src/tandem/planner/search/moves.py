@@ -76,6 +76,11 @@ class Moves:
         for there in self._elsewhere(here):
             if there != here and not candidate.passes:
                 yield there, 1.0, 1.0
+        if candidate.reads_here and here.streamed and not (here.on_disk or here.experts):
+            # more requests have more prompts here, for which a layer may have to make room
+            for more in (1, 2):
+                if here.streamed + more <= self._layers:
+                    yield here._replace(streamed=here.streamed + more), max(_FACTORS), 1.0
 
     def _elsewhere(self, here: Elsewhere) -> Iterator[Elsewhere]:
         if here.read_in_place:

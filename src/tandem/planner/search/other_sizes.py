@@ -80,6 +80,7 @@ class OtherSizes:
         least = WORTH_RESIZING * (usual or best).tokens_per_s
         for policy in policies:
             best = self._resized(best, policy, least)
+        best = self._moved_on(best, policies[0])
         if usual is not None and self._q.tpot_bound_s is None:
             best = self._beside_all_layers(best, policies[0])
         if usual is not None and best.tokens_per_s <= WORTH_A_SIZE * usual.tokens_per_s:
@@ -95,33 +96,52 @@ class OtherSizes:
             least: tokens per second; what makes less is not near the best, which may have come that
                 far in another size itself.
         """
-        starts = self._options.bests_by(
-            lambda c: (c.strategy, c.streamed > 0, c.reads_here), policy
-        ).values()
-        for start in dict.fromkeys([best, *starts]):
+        for start in dict.fromkeys([best, *self._bests(policy)]):
             if start.tokens_per_s >= least:
-                found = self._best_size(start, best, policy)
-                if found is not None:
+                for found in self._best_sizes(start, best, policy):
                     best = self._options.better(best, self._climbing.moved(found, policy)) or best
         return best
 
-    def _best_size(self, start: Option, best: Option, policy: Policy) -> Option | None:
-        """The same in steps of the size that is best for it; None if none comes close to the best
-        option known.
+    def _bests(self, policy: Policy) -> list[Option]:
+        """The best known of each kind that other sizes of steps change differently."""
+        found = self._options.bests_by(lambda c: (c.strategy, c.streamed > 0, c.reads_here), policy)
+        return list(found.values())
+
+    def _moved_on(self, best: Option, policy: Policy) -> Option:
+        """After further moves of those in other sizes that are near it, while one helps: a
+        larger step has room for far more requests than are reached from those of the usual size.
         """
-        options, found = self._options, None
-        least = CLOSE * best.tokens_per_s
+        improved = True
+        while improved:
+            improved = False
+            for start in self._bests(policy):
+                if not start.candidate.step_tokens:
+                    continue
+                if start.tokens_per_s >= WORTH_RESIZING * best.tokens_per_s:
+                    moved = self._climbing.moved(start, policy)
+                    improved |= moved.tokens_per_s > start.tokens_per_s * WORTH_MOVING
+                    best = self._options.better(best, moved) or best
+        return best
+
+    def _best_sizes(self, start: Option, best: Option, policy: Policy) -> list[Option]:
+        """The same in steps of the size that is best for it, by where prompts are read, from which
+        moves lead elsewhere; none that does not come close to the best option known.
+        """
+        options, close = self._options, CLOSE * best.tokens_per_s
+        found = dict[bool, Option]()
         for candidate in self._sizes.of(start.candidate):
             if not options.possible(candidate, policy):
                 continue
+            known = found.get(candidate.reads_here)
+            least = close if known is None else known.tokens_per_s
             if self._predictor.rough_bound(candidate) <= least:  # which no sweep is timed for
                 continue
             if self._predictor.closer_bound(candidate).job_tokens_per_s <= least:
                 continue
             option = options.of(candidate)
             if options.in_time(option) and option.tokens_per_s > least * WORTH_MOVING:
-                found, least = option, option.tokens_per_s
-        return found
+                found[candidate.reads_here] = option
+        return list(found.values())
 
     # --- sizes searched by themselves -------------------------------------------------------------
 
