@@ -21,8 +21,10 @@ from tandem.planner.search.step_sizes import (
     strategies_beside_weights,
 )
 
-WORTH_A_SIZE = 1.02
-"""Of tokens per second in steps of the usual size: no finer do predictions tell sizes apart."""
+WORTH_A_SIZE = 1.01
+"""Of tokens per second in steps of the usual size. Predictions tell sizes apart less finely, but so
+much more of a resource may cost a plan.
+"""
 WORTH_RESIZING = 0.8
 """Of the best option found, what another must reach, or promise in the usual size, for other sizes
 of its steps to be tried: they may bring more than moves do.
