@@ -356,7 +356,7 @@ def full() -> Scale:
                 WeightFormat(4, 128),
                 WeightFormat(8, 128, floats=True),
             ),
-            rows=(1, 64),
+            rows=(1, 64, 128),
             copies=4,
             blocks=64,
             block_bytes=tuple(1 << bits for bits in range(15, 23)),

@@ -22,8 +22,12 @@ def join(
     from tandem.bench.records import check_writable, read_record, write_record
     from tandem.bench.table import print_record
     from tandem.cli.bench_records import command_line
+    from tandem.spec.errors import ConfigError
 
     check_writable(json_path)
-    record = joined({path.name: read_record(path) for path in parts}, command_line())
+    twice = next((path for path in parts if parts.count(path) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{twice} is given twice; leave one out")
+    record = joined({str(path): read_record(path) for path in parts}, command_line())
     print_record(record)
     write_record(record, json_path)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 _FOLDER = "tiles"
-_POWERS = ("prefill_rows", "product_rows", "product_outputs", "warps")
+_POWERS = ("prefill_rows", "key_bytes", "product_rows", "product_outputs", "warps")
 _LEAST_DOT = 16  # rows and columns of the smallest product on matrix units
 
 

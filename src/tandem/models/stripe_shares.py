@@ -33,9 +33,10 @@ def stripe_shares(folders: Sequence[Path], io: DiskIO, size_bytes: int) -> Share
     if count == 1 or size_bytes < _WORTH_PROBING * PROBED_BYTES:
         return (1 / count,) * count
     with ExitStack() as opened:
-        disks = [_ProbedDisk(each, io, count) for each in folders]
-        for disk in disks:
-            opened.callback(disk.close)
+        disks: list[_ProbedDisk] = []
+        for folder in folders:
+            disks.append(_ProbedDisk(folder, io, count))
+            opened.callback(disks[-1].close)
         readers = opened.enter_context(ThreadPoolExecutor(THREADS * count))
         return balance(count, lambda shares: read_s(readers, disks, shares))
 

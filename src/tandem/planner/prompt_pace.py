@@ -108,8 +108,10 @@ class PromptPace:
         )
 
     def _filling(self, candidate: Candidate, chunk: int, apart: float) -> tuple[float, float]:
-        """Args:
-        apart: sweeps from one prompt to the next of those that leave.
+        """Sweeps that fill all places: those that read prompts, and those that wait for a place.
+
+        Args:
+            apart: sweeps from one prompt to the next of those that leave.
         """
         reading = candidate.rows * self._lengths.prompt_tokens / chunk
         return reading, max(0.0, candidate.host_rows * apart - reading)

@@ -9,6 +9,7 @@ from tandem.bench.online.joining import joined
 from tandem.bench.online.overall import OVER_BEST, PREDICTED, SIMULATED, overall_rows
 from tandem.bench.online.rows import PolicyFigures, best_other
 from tandem.bench.records import BenchRecord, BenchRow, read_record, write_record
+from tandem.cli.bench_join import join
 from tandem.probes.interleave import paired_ratio
 from tandem.spec.errors import ConfigError
 
@@ -86,11 +87,24 @@ def test_joined_records_are_one_over_all_their_cells() -> None:
             ),
             "paced and virtual",
         ),
+        (replace(record("b", 1.0, 1.0), rows=()), "2.json has no cell that was executed"),
     ],
 )
 def test_what_does_not_go_together_is_refused(second: BenchRecord, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         joined({"1.json": record("a", 1.0, 1.0), "2.json": second}, "")
+
+
+def test_parts_of_one_name_in_two_folders_are_both_joined(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "online.json" for folder in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        write_record(record(path.parent.name, 1.0, 1.0), path)
+    out = tmp_path / "joined.json"
+    join(paths, out)
+    assert {row.case for row in read_record(out).rows} >= {"a", "b"}
+    with pytest.raises(ConfigError, match="is given twice; leave one out"):
+        join([paths[0], paths[0]], out)
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tandem.engine.building.parts import build_parts
 from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.memory_plan import plan_memory
 from tandem.engine.sizing.plan_options import engine_config, require_settings
-from tandem.engine.sizing.planned import require_as_planned, require_model, require_pinned
+from tandem.engine.sizing.planned import bounded_pinned, require_as_planned, require_model
 from tandem.memory.page import KVPageSpec
 from tandem.plan.online import OnlinePlan
 from tandem.spec.accelerator import AcceleratorChoice
@@ -169,9 +169,16 @@ def test_other_types_are_refused_with_what_works(weights: DType, remedy: str) ->
 
 
 def test_no_more_is_pinned_than_the_user_says() -> None:
+    """Nor by a plan that comes in its place, which has the same bound."""
     plan = small_plan(("streamed",) * 4, streamed_rows=1)
     plan = replace(plan, host=replace(plan.host, pinned_bytes=MIB))
-    for wanted in (None, "1MiB", "2GiB"):
-        require_pinned(plan, wanted)
+    planned = replace(plan_of(4), plan=plan)
+    found = {
+        wanted: bounded_pinned(planned, wanted).blocks.most_pinned_bytes
+        for wanted in (None, "1MiB", "2GiB")
+    }
+    assert found == {None: None, "1MiB": MIB, "2GiB": 2 << 30}
+    closer = replace(planned, plan=replace(plan, most_pinned_bytes=3 * MIB))
+    assert bounded_pinned(closer, "2GiB").blocks.most_pinned_bytes == 3 * MIB
     with pytest.raises(ConfigError, match=r"pins 1.0 MiB of host memory, and 1023KiB may be"):
-        require_pinned(plan, "1023KiB")
+        bounded_pinned(planned, "1023KiB")

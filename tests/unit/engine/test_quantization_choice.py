@@ -96,7 +96,7 @@ def test_floats_of_a_byte_are_kept_where_kernels_read_them() -> None:
         (EngineConfig("m"), "none", (), "the CPU's kernels"),
         (EngineConfig("m"), "emulated", (), "the CPU's kernels"),
         (EngineConfig("m"), "cuda", ("no compiler",), "Triton's kernels"),
-        (EngineConfig("m", plan="p.json"), "cuda", (), "plans count it so"),
+        (EngineConfig("m", plan="p.json"), "cuda", (), "--plan counts it so"),
         (EngineConfig("m", placement="p.json"), "cuda", (), "--placement"),
         (EngineConfig("m", host_layers="cpu"), "cuda", (), "--host-layers cpu"),
         (EngineConfig("m", host_layers="mlp"), "cuda", (), "--host-layers mlp"),

@@ -185,6 +185,7 @@ def _run(cell: OfflineCell, search: OfflineSearch, ablation: Ablation) -> Ablati
     option = search.best(ablation.policy)
     if option is None:
         return None
+    option = search.simplest(ablation.policy, option)
     adapts = ablation.adapts and ablation.policy.adapts
     plan = offline_plan(search, option.candidate, adapts=adapts)
     if not ablation.overlaps:

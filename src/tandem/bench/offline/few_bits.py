@@ -97,6 +97,7 @@ class _Runner:
                 policy = find_offline_policy(name)
                 option = search.best(policy)
                 if option is not None:
+                    option = search.simplest(policy, option)
                     yield self._run(f"{name}, {allowed}", search, policy, option, most_per_s)
 
     def kvpr(self) -> Iterator[FewBitsRun]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tandem.bench.online.overall import cell_rows, overall_rows
+from tandem.bench.online.overall import PREDICTED, cell_rows, overall_rows
 from tandem.bench.online.suite import SUITE
 from tandem.bench.records import BenchRecord, BenchRow
 from tandem.spec.errors import ConfigError
@@ -50,6 +50,8 @@ def _check(parts: Mapping[str, BenchRecord], rows: list[BenchRow]) -> None:
         raise ConfigError(f"figures of {' and '.join(sorted(words))} time do not go together")
     found: dict[str, str] = {}
     for name, part in parts.items():
+        if not any(row.metric == PREDICTED for row in part.rows):
+            raise ConfigError(f"{name} has no cell that was executed; only such cells are joined")
         for case in {row.case for row in cell_rows(part.rows)}:
             if case in found:
                 raise ConfigError(f"{found[case]} and {name} both have '{case}'; leave one out")

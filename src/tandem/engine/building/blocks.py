@@ -30,9 +30,9 @@ from tandem.engine.sizing.plan_options import require_settings
 from tandem.engine.sizing.plan_threads import set_threads
 from tandem.engine.sizing.planned import (
     block_plan_note,
+    bounded_pinned,
     require_as_planned,
     require_model,
-    require_pinned,
 )
 from tandem.kernels.open_pool import open_pool
 from tandem.memory.process_peak import ProcessPeak
@@ -75,6 +75,7 @@ def build_block_core(
             planned.
     """
     begin_s = time.perf_counter()
+    planned = bounded_pinned(planned, config.pinned_memory)
     with traced(config) as trace:
         built = _build(config, planned, progress, trace, check=check)
     load_s = time.perf_counter() - begin_s
@@ -120,7 +121,6 @@ def _build(
     pool = open_pool() if target.device.type == "cpu" else None
     precision, type_notes = choose_types(config, spec, target, directory, pool, in_blocks=True)
     require_as_planned(planned, precision, target.choice)
-    require_pinned(plan, config.pinned_memory)
     notes = (block_plan_note(str(config.plan), planned, plan), *eos_notes, *length_notes)
     notes += type_notes + target.notes + thread_notes + host_kernel_notes(spec)
     notes += device_kernel_notes(target.device)

@@ -21,7 +21,7 @@ from tandem.engine.building.tracing import begin_to_count, traced
 from tandem.engine.sizing.block_memory import BlockMemory, plan_block_memory
 from tandem.engine.sizing.context_length import model_for_length
 from tandem.engine.sizing.plan_options import planned_file
-from tandem.engine.sizing.planned import block_plan_note, require_as_planned, require_pinned
+from tandem.engine.sizing.planned import block_plan_note, bounded_pinned, require_as_planned
 from tandem.plan.executed_op import OpListener
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
@@ -74,12 +74,12 @@ def build_paced_blocks(
     options = options or PacedOptions()
     planned = planned_file(config, spec)
     assert planned is not None, "an engine of blocks has a plan"
+    planned = bounded_pinned(planned, config.pinned_memory)
     plan = planned.blocks
     types = block_types(plan, spec, parse_dtype(config.dtype))
     _require_virtual(types, pool)
     precision = types.precision
     require_as_planned(planned, precision, PACED)
-    require_pinned(plan, config.pinned_memory)
     require_disk_rate(plan.weights, hardware)
     spec, length_notes = model_for_length(spec, config.max_model_len)
     memory = plan_block_memory(plan, spec, precision, paced_capacities(config, hardware))

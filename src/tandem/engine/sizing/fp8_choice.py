@@ -19,7 +19,7 @@ def reason_against_fp8(config: EngineConfig, kind: str, lacking: tuple[str, ...]
     if lacking:
         return "Triton's kernels, which read FP8, cannot run here"
     if config.plan is not None:
-        return "plans count it so"
+        return "--plan counts it so; without a plan it stays in a byte"
     if config.placement is not None:
         return "layers of --placement may be the CPU's, whose kernels read no FP8"
     if config.host_layers in ("cpu", "mlp"):

@@ -1,6 +1,7 @@
 """Whether an engine can do what a plan from a file says. Pure."""
 
 from collections import Counter
+from dataclasses import replace
 
 from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget, describe_sum
 from tandem.memory.page import KVPageSpec
@@ -74,20 +75,24 @@ def require_room(
             )
 
 
-def require_pinned(plan: OfflinePlan, wanted: str | None) -> None:
-    """No more host memory may be pinned than the user says, if they do.
+def bounded_pinned(planned: PlanFile, wanted: str | None) -> PlanFile:
+    """With no more host memory pinned than the user says, if they do: by plans that may come in its
+    place, too.
 
     Raises:
-        ConfigError: the plan does.
+        ConfigError: the plan itself pins more.
     """
     if wanted is None:
-        return
-    most = parse_size(wanted, param="pinned_memory")
+        return planned
+    plan, most = planned.blocks, parse_size(wanted, param="pinned_memory")
     if plan.host.pinned_bytes > most:
         raise not_executable(
             f"it pins {format_size(plan.host.pinned_bytes)} of host memory, and {wanted} may be; "
             f"plan with --pinned-memory {wanted}, or allow more here"
         )
+    known = plan.most_pinned_bytes
+    most = most if known is None else min(most, known)
+    return replace(planned, plan=replace(plan, most_pinned_bytes=most))
 
 
 def plan_note(path: str, planned: PlanFile) -> str:

@@ -98,6 +98,9 @@ def plan_rest(
     best = search.best(_policy(plan), known=[before.candidate])
     if best is None or best.tokens_per_s <= before.tokens_per_s:
         return None
+    best = search.simplest(_policy(plan), best)
+    if best.candidate == before.candidate:
+        return None
     layers = model.num_layers
     return Replanned(
         question,

@@ -108,7 +108,7 @@ def planned_threads(
     question: Question, candidate: BlockCandidate, *, adapts: bool
 ) -> PlannedThreads | None:
     """Of a candidate for a question by so many threads; None where the CPU neither attends nor
-    computes layers, or nothing is known of its threads.
+    computes layers, or columns of MLPs, or nothing is known of its threads.
 
     Args:
         adapts: all sequences with their KV on the host may come to be attended.
@@ -116,7 +116,8 @@ def planned_threads(
     measured = question.measured
     chosen = None if measured is None else _point(measured)
     attends = candidate.host_rows if adapts else candidate.cpu_rows
-    if measured is None or chosen is None or not (attends or candidate.lent):
+    computes = candidate.lent or candidate.columns
+    if measured is None or chosen is None or not (attends or computes):
         return None
     most = max(measured.sweep, key=lambda point: point.threads)
     rate, rate_of_most = (

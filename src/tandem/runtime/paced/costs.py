@@ -60,7 +60,8 @@ class PacedCosts:
         coded = frozenset[int]() if types is None else frozenset(types.layers)
         dense = frozenset(model.dense_layers)
         self._layer_kinds = tuple(
-            (window, i in dense, i in coded) for i, window in enumerate(model.layer_windows)
+            (window, i in dense, i in coded, truth.comes_in_part(i))
+            for i, window in enumerate(model.layer_windows)
         )
         self._cohorts: dict[int, PacedLane] = {}
 

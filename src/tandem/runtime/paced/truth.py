@@ -98,6 +98,10 @@ class PacedTruth:
         self._stages = StageTruth(types, hardware.accelerator, self._true, self._change)
         self._passing = PassingTruth(model, page, self._true, self._stages)
 
+    def comes_in_part(self, layer: int) -> bool:
+        """Whether nothing but its MLP comes over the link."""
+        return layer in self._mlps_apart
+
     def link(self, queue: Queue) -> LinkRates:
         """Rates of one direction of the link."""
         return self._links[queue]

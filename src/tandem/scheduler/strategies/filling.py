@@ -210,7 +210,9 @@ class StepFiller:
         return free and not (self.view.rows.leaves[row] or is_planned_whole(self.view, row))
 
     def _make_room(self, row: int, needs: tuple[BlockNeed, ...]) -> None:
-        """Preempt rows behind `row` until what is coming free covers one of `needs`, later on."""
+        """Preempt rows behind `row` until what is coming free covers one of `needs`, later on,
+        first those that lose nothing by it, as the host has their KV.
+        """
         coming = self.view.returning().plus(self.free)
         for other in self.preempt:
             coming = coming.plus(self._held(other))
