@@ -79,7 +79,7 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert variants["offline-llama-3.1-70b-int4"] == {"auto", "all"}
     assert "each way at once" in {row.variant for row in records["links"].rows}
     cases = {row.case.partition(",")[0].partition(" ")[0] for row in records["kernels"].rows}
-    assert cases == {"decode", "prefill", "linear", "dequantize", "experts"}
+    assert cases == {"decode", "prefill", "linear", "dequantize", "experts", "sampling"}
     errors = [row for row in records["host"].rows if row.metric.startswith("largest error")]
     assert {row.variant for row in errors} == set(native.supported_isas())
     assert all(row.fraction is not None and row.fraction < 1 for row in errors)

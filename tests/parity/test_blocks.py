@@ -106,7 +106,7 @@ BESIDE_DISK: dict[str, dict[str, Any]] = {
 }
 CASES = [
     *((case, lever, "exact") for case in BLOCK_MODELS for lever in LEVERS),
-    *((MIXTURE, lever, "exact") for lever in LEVERS),
+    *((MIXTURE, lever, "exact") for lever, plan in LEVERS.items() if "cpu_columns" not in plan),
     *((LLAMA, lever, "inline") for lever in ("resident-weights", "mixed", "cpu-layer")),
     *(
         (LLAMA, lever, "threaded")

@@ -22,7 +22,7 @@ from tandem.models.mapped_pages import forget_pages
 from tandem.models.quantized_checkpoint import named_with_prefix
 from tandem.models.weight_filling import RangeError, fill
 from tandem.models.weights import Parameter, Weights
-from tandem.quant.formats.registry import IGNORED_PARTS
+from tandem.quant.formats.ignored_parts import IGNORED_PARTS
 from tandem.quant.formats.stored_weight import StoredQuantization
 from tandem.spec.errors import ModelError
 

@@ -15,7 +15,6 @@ from tandem.models.disk_weights import DiskPlacement, Pin
 from tandem.models.dummy_weights import fill_dummy_weights
 from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
-from tandem.models.place_on_disk import open_dummy, open_stored
 from tandem.models.quantized_checkpoint import read_stored_quantization, stored_formats
 from tandem.models.weights import Weights, allocate_weights, torch_dtype
 from tandem.plan.sweep_layers import SweepChoice
@@ -104,6 +103,8 @@ def load_model(
 def _make_up(weights: Weights, spec: ModelSpec, seed: int, progress: Progress | None) -> None:
     fill_dummy_weights(weights, spec, seed, progress)
     if weights.disk is not None:
+        from tandem.models.place_on_disk import open_dummy
+
         open_dummy(weights.disk, spec, seed)
 
 
@@ -117,6 +118,8 @@ def _read(
     architecture = load_architecture(spec.architecture)
     load_checkpoint(weights, architecture, stored, progress, quantization)
     if weights.disk is not None:
+        from tandem.models.place_on_disk import open_stored
+
         open_stored(weights.disk, architecture, stored, quantization)
 
 

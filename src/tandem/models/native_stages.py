@@ -4,6 +4,7 @@ Import this module only if `native.available()`.
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,12 +16,14 @@ from tandem.kernels.native_pool import NativePool
 from tandem.models.expert_hits import ExpertHits
 from tandem.models.in_slots import Moving, in_slots
 from tandem.models.layer_state import LayerState, taken
-from tandem.models.native_columns import NativeColumns
 from tandem.models.native_weights import ACTIVATIONS, native_linear, native_norm
 from tandem.models.rotary import Rotary, Rotation, rotations_of
 from tandem.models.weight_layout import Modules
 from tandem.models.weights import Weights
 from tandem.spec.model import ModelSpec
+
+if TYPE_CHECKING:
+    from tandem.models.native_columns import NativeColumns
 
 
 class NativeLayers:
@@ -65,9 +68,7 @@ class NativeLayers:
             layer: _mlp(spec, modules, self._experts(layer, modules), int8_activations)
             for layer, modules in (mlps or {}).items()
         }
-        self._columns = {
-            layer: NativeColumns(spec, modules, pool) for layer, modules in (columns or {}).items()
-        }
+        self._columns = _columns(spec, columns, pool) if columns else {}
 
     def _experts(self, layer: int, modules: Modules) -> _native.Experts | None:
         experts = self._spec.routed_experts(layer)
@@ -257,3 +258,11 @@ def _mlp(
 
 def _handle(modules: Modules, name: str) -> _native.LinearWeight | None:
     return native_linear(modules[name]).handle if name in modules else None
+
+
+def _columns(
+    spec: ModelSpec, columns: Mapping[int, Modules], pool: NativePool
+) -> "dict[int, NativeColumns]":
+    from tandem.models.native_columns import NativeColumns
+
+    return {layer: NativeColumns(spec, modules, pool) for layer, modules in columns.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from tandem.models.architecture import Architecture, load_architecture
 from tandem.models.checkpoint import Checkpoint, StoredTensor, read_checkpoint
 from tandem.models.config import read_config
-from tandem.quant.formats.registry import IGNORED_PARTS, read_quantization
+from tandem.quant.formats.ignored_parts import IGNORED_PARTS
 from tandem.quant.formats.stored_weight import StoredQuantization, StoredWeight
 from tandem.spec.errors import ModelError
 from tandem.spec.model import ModelSpec
@@ -43,6 +43,8 @@ def read_stored_quantization(directory: Path) -> StoredQuantization | None:
     values = next((section for section in found if section), None)
     if values is None:
         return None
+    from tandem.quant.formats.registry import read_quantization
+
     try:
         return read_quantization(values)
     except ModelError as error:

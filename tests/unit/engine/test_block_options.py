@@ -17,7 +17,7 @@ from tandem.spec.errors import ConfigError
 MEANT = {
     "model", "accelerator", "gpu_memory", "cpu_memory", "gpu_margin", "plan", "disk_io",
     "spool_dir", "disk_copies", "seed", "load_format", "max_num_queued_reqs",
-    "tensor_parallel_size", "trace", "trace_limit",
+    "tensor_parallel_size", "trace", "trace_limit", "pinned_memory",
 }  # fmt: skip
 PLACED = {"placement", "host_layers", "expert_hits"}
 """Refused beside every plan."""

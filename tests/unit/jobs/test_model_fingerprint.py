@@ -34,6 +34,7 @@ OPTIONS_THAT_CHANGE_NO_ANSWER = {
     "disk_io",
     "spool_dir",
     "disk_copies",
+    "pinned_memory",
     "preemption_mode",
     "enable_prefix_caching",
     "host_prefix_share",

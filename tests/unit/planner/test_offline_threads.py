@@ -128,7 +128,7 @@ def test_layers_on_the_cpu_have_the_threads_that_multiply_fastest() -> None:
         host_bytes=40 * GIB,
     )
     found = offline_answer(question)
-    assert found.chosen.candidate.lent
+    assert found.chosen.candidate.lent or found.chosen.candidate.columns
     assert found.plan.threads == 12
     said = "12 of 12 compute, by 22 GB/s of weights; none left for launches: they take turns"
     assert str(found.threads) == said
