@@ -102,6 +102,8 @@ def ceiling_of(question: Question) -> float:
     return 0.0 if found is None else found.tokens_per_s
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # a hundred programmes with layers in whole numbers
 @example(SAVES_COPIES, 1.5)
 @settings(max_examples=12)
 @given(few_requests(), st.floats(1.01, 3.0))
