@@ -103,9 +103,9 @@ def ceiling_of(question: Question) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a hundred programmes with layers in whole numbers
+@pytest.mark.timeout(600)  # forty ceilings with layers in whole numbers
 @example(SAVES_COPIES, 1.5)
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(few_requests(), st.floats(1.01, 3.0))
 def test_more_of_a_resource_lowers_no_ceiling(question: Question, more: float) -> None:
     hardware = question.hardware
