@@ -1,18 +1,19 @@
 """`tandem bench offline`: batch jobs by plans, on emulated machines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from tandem.cli.bench_records import JsonOption, finish, report, start, write_so_far
 
 if TYPE_CHECKING:
-    from tandem.bench.offline.ablations import AblationOutcome
     from tandem.bench.offline.cell import OfflineCell
-    from tandem.bench.offline.suite import OfflineOutcome
     from tandem.bench.records import BenchRow
+
+Outcome = TypeVar("Outcome")
 
 
 def offline(
@@ -73,7 +74,7 @@ def offline(
         check_plot(plot)
     from tandem.bench.offline.rows import describe, rows_of
     from tandem.bench.offline.selection import check_policies, check_room, choose_cells
-    from tandem.bench.offline.suite import SUITE, run_offline
+    from tandem.bench.offline.suite import run_offline
     from tandem.bench.online.selection import truth_of
 
     check_policies(policy or ())
@@ -87,19 +88,14 @@ def offline(
     cells, left_out = check_room(chosen)
     for line in left_out:
         report(line)
+    record = _Record(machine, json_path, left_out, len(cells))
     if ablations:
-        _ablate(cells, machine, json_path, left_out, on_host=not no_host)
+        _ablate(cells, record, on_host=not no_host)
         return
     if few_bits:
-        _allow_few_bits(cells, machine, json_path, left_out)
+        _allow_few_bits(cells, record)
         return
-    outcomes: list[OfflineOutcome] = []
-    rows: list[BenchRow] = []
-    for outcome in run_offline(policy or (), cells, report):
-        outcomes.append(outcome)
-        rows += rows_of(outcome)
-        write_so_far(SUITE, machine, rows, json_path, *left_out, _so_far(outcomes, cells))
-    finish(SUITE, machine, rows, json_path, *left_out)
+    outcomes = record.of(run_offline(policy or (), cells, report), rows_of)
     if plot is not None:
         from tandem.bench.offline.plot import plot_offline
 
@@ -128,44 +124,47 @@ def _refuse_no_host() -> None:
     )
 
 
-def _allow_few_bits(
-    cells: "Sequence[OfflineCell]",
-    machine: dict[str, Any],
-    json_path: Path | None,
-    left_out: tuple[str, ...],
-) -> None:
+def _allow_few_bits(cells: "Sequence[OfflineCell]", record: "_Record") -> None:
     from tandem.bench.offline.few_bits import describe, rows_of, run_few_bits
-    from tandem.bench.offline.suite import SUITE
 
-    outcomes = run_few_bits(cells, report)
-    rows = [row for outcome in outcomes for row in rows_of(outcome)]
-    finish(SUITE, machine, rows, json_path, *left_out)
-    for outcome in outcomes:
+    for outcome in record.of(run_few_bits(cells, report), rows_of):
         print("\n".join(describe(outcome)))
 
 
-def _ablate(
-    cells: "Sequence[OfflineCell]",
-    machine: dict[str, Any],
-    json_path: Path | None,
-    left_out: tuple[str, ...],
-    *,
-    on_host: bool,
-) -> None:
+def _ablate(cells: "Sequence[OfflineCell]", record: "_Record", *, on_host: bool) -> None:
     from tandem.bench.offline.ablations import describe, rows_of, run_ablations
-    from tandem.bench.offline.suite import SUITE
 
-    outcomes: list[AblationOutcome] = []
-    rows: list[BenchRow] = []
-    for outcome in run_ablations(cells, report, on_host=on_host):
-        outcomes.append(outcome)
-        rows += rows_of(outcome)
-        write_so_far(SUITE, machine, rows, json_path, *left_out, _so_far(outcomes, cells))
-    finish(SUITE, machine, rows, json_path, *left_out)
-    for outcome in outcomes:
+    for outcome in record.of(run_ablations(cells, report, on_host=on_host), rows_of):
         print("\n".join(describe(outcome)))
 
 
-def _so_far(outcomes: "Sequence[object]", cells: "Sequence[OfflineCell]") -> str:
-    """Of a record that is written before all cells are done."""
-    return f"unfinished: {len(outcomes)} of {len(cells)} cells"
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """Where the rows of so many cells go; nothing is lost if a run ends before all are done.
+
+    Attributes:
+        left_out: cells that are not run, and why.
+    """
+
+    machine: dict[str, Any]
+    json_path: Path | None
+    left_out: tuple[str, ...]
+    num_cells: int
+
+    def of(
+        self,
+        outcomes: Iterable[Outcome],
+        rows_of: "Callable[[Outcome], Iterable[BenchRow]]",
+    ) -> list[Outcome]:
+        """All outcomes, one a cell; written whenever one is there."""
+        from tandem.bench.offline.suite import SUITE
+
+        found: list[Outcome] = []
+        rows: list[BenchRow] = []
+        for outcome in outcomes:
+            found.append(outcome)
+            rows += rows_of(outcome)
+            unfinished = f"unfinished: {len(found)} of {self.num_cells} cells"
+            write_so_far(SUITE, self.machine, rows, self.json_path, *self.left_out, unfinished)
+        finish(SUITE, self.machine, rows, self.json_path, *self.left_out)
+        return found

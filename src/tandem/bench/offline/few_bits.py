@@ -65,18 +65,16 @@ class FewBitsOutcome:
 
 def run_few_bits(
     cells: Sequence[OfflineCell], report: Callable[[str], None]
-) -> list[FewBitsOutcome]:
-    """All of them in every cell.
+) -> Iterator[FewBitsOutcome]:
+    """All of them in every cell, a cell at a time.
 
     Args:
         report: told in words what is being done.
     """
-    found: list[FewBitsOutcome] = []
     for cell in cells:
         report(str(cell))
         run = _Runner(cell, ask(cell), report)
-        found.append(FewBitsOutcome(cell, (*run.policies(), *run.kvpr())))
-    return found
+        yield FewBitsOutcome(cell, (*run.policies(), *run.kvpr()))
 
 
 class _Runner:
