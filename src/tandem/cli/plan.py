@@ -173,9 +173,12 @@ def _plan(
     if policies.offline:
         _offline(model, workload, question, hardware, policies, quantization, shown)
         return
+    from tandem.cli.children import Children
     from tandem.planner.answer import answer
 
-    found = answer(question, policies.policy, policies.compare_policies, policies.robust)
+    asked = question, policies.policy, policies.compare_policies, policies.robust
+    with Children() as children:
+        found = answer(*asked, aside=children)
     if shown.output is not None:
         from tandem.planner.plan_file import plan_file
 

@@ -8,6 +8,7 @@ from tandem.memory.host_default import default_host_blocks
 from tandem.plan.interposition import token_sweeps
 from tandem.plan.online import USUAL_JOIN_WAIT_S, OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
+from tandem.planner.aside import Aside, InTurn
 from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.exposure import Exposure, exposure
@@ -21,7 +22,7 @@ from tandem.planner.relaxation.ceiling import Ceiling
 from tandem.planner.robustness import Robustness, robustness
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
-from tandem.planner.sensitivity import Sensitivity, sensitivities
+from tandem.planner.sensitivity import Sensitivity, begin_sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_duration, format_size
@@ -91,18 +92,23 @@ class Answer:
 
 
 def answer(
-    question: Question, policy_name: str = "auto", compare: bool = False, robust: bool = False
+    question: Question,
+    policy_name: str = "auto",
+    compare: bool = False,
+    robust: bool = False,
+    aside: Aside | None = None,
 ) -> Answer:
     """Plan.
 
     Args:
         compare: also what each policy alone would do.
         robust: also what becomes of the plan if a number is wrong.
+        aside: who may do some of it meanwhile, which changes nothing of the answer.
 
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
-    policy = _policy(question, policy_name, compare)
+    policy, aside = _policy(question, policy_name, compare), aside or InTurn()
     if robust and question.host_only:
         raise ConfigError(
             "--robustness moves the rates of an accelerator and its link, and on the host alone "
@@ -110,15 +116,18 @@ def answer(
             param="robustness",
         )
     question = with_steps_that_fit(question, policy)
-    search = Search(question)
-    chosen = choose(search, policy)
+    search = Search(question, aside=aside)
+    chosen, best = choose(search, policy), search.best(policy)
+    assert best is not None, "something was chosen"
+    others = distinct(chosen, search.alternatives(policy, chosen))
+    alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
+    search.begin_ceiling(policy, chosen.candidate.step_tokens)
+    gains = begin_sensitivities(search, policy, best, aside)
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
     seen = rates if arrivals is None else arrivals.rates
     in_every_sweep = chosen.candidate.in_every_sweep()
-    others = distinct(chosen, search.alternatives(policy, chosen))
-    alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
     plan = online_plan(search, chosen)
     return Answer(
         question=question,
@@ -134,13 +143,14 @@ def answer(
         job_s=_job_s(search, chosen, plan, arrivals),
         main_request_s=search.predictor.main_request_s(seen) if in_every_sweep else None,
         cohort_request_s=None if seen.slow_tpot_s is None else search.predictor.request_s(seen),
-        ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
         alternatives=alternatives,
-        sensitivities=tuple(sensitivities(search, policy)),
-        policies=compare_policies(search) if compare else (),
         extrapolated=search.predictor.extrapolated(chosen.candidate),
-        robustness=robustness(search, policy, chosen, alternatives) if robust else None,
         exposure=None if question.host_only else _exposure(search, chosen),
+        ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
+        # before other policies are searched for, which sensitivities would start from as well
+        sensitivities=tuple(gain for wait in gains if (gain := wait()) is not None),
+        policies=compare_policies(search) if compare else (),
+        robustness=robustness(search, policy, chosen, alternatives) if robust else None,
     )
 
 

@@ -1,8 +1,10 @@
 """What more of a resource would bring, by planning anew for the larger machine."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
+from tandem.planner.aside import Aside
 from tandem.planner.footprint import Footprint
 from tandem.planner.host_alone import with_more_memory
 from tandem.planner.option import Option
@@ -35,18 +37,26 @@ class Sensitivity:
         return self.option.tokens_per_s / (1 + self.gain)
 
 
-def sensitivities(search: Search, policy: Policy) -> list[Sensitivity]:
-    """One more of each resource. The best candidate is always tried on the larger machine."""
-    best = search.best(policy)
-    found: list[Sensitivity] = []
-    if best is None:
-        return found
-    for change, larger in larger_machines(search.question):
-        option = Search(larger, like=search, known=[best.candidate]).best(policy)
-        if option is not None:
-            gain = option.tokens_per_s / best.tokens_per_s - 1
-            found.append(Sensitivity(change, option, gain))
-    return found
+def begin_sensitivities(
+    search: Search, policy: Policy, best: Option, aside: Aside
+) -> list[Callable[[], Sensitivity | None]]:
+    """One more of each resource. The best candidate is always tried on the larger machine.
+
+    Returns: what waits for each; None: nothing keeps to the policy and the question's bound there.
+    """
+    return [
+        aside.begin(partial(_larger, search, policy, best, change, larger))
+        for change, larger in larger_machines(search.question)
+    ]
+
+
+def _larger(
+    search: Search, policy: Policy, best: Option, change: str, larger: Question
+) -> Sensitivity | None:
+    option = Search(larger, like=search, known=[best.candidate]).best(policy)
+    if option is None:
+        return None
+    return Sensitivity(change, option, option.tokens_per_s / best.tokens_per_s - 1)
 
 
 def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:

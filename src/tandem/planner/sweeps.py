@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from tandem.planner.bound.layer_bound import LayerBound
 from tandem.planner.bound.least_sweep import LeastSweep, LeastSweeps
 from tandem.planner.bound.sweep_bound import SweepBound
 from tandem.planner.candidate import COHORTS, joined_ahead
-from tandem.planner.demand import Demands
+from tandem.planner.demand import Demand, Demands
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.groups import Schedule
 from tandem.planner.fluid.schedule import Schedules, SweepCounts, schedule_each
@@ -42,6 +42,14 @@ class _Turn(NamedTuple):
     cohorts: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scheduled:
+    """A turn's schedule, where that is looked up by identity: it has a lane for each layer."""
+
+    schedule: Schedule
+    cohorts: tuple[int, ...]
+
+
 class Sweeps:
     """Times of sweeps for one question; equal ones are computed once.
 
@@ -61,6 +69,10 @@ class Sweeps:
         self._dram = question.hardware.host.pool_bytes_per_s
         self._both_ways: float = question.link_both_ways
         self._schedules = schedules
+        # of all sweeps of a token, with which lanes are of which cohort
+        self._scheduled: dict[tuple[object, ...], list[_Scheduled]] = {}
+        if like is not None and like._schedules is schedules:
+            self._scheduled = like._scheduled
         self._times: dict[tuple[Elsewhere, SweepLoad], SweepTime] = {}
         self._layer = LayerBound(question, self._demands, None if like is None else like._layer)
         self._bound = SweepBound(question, self._demands, self._layer)
@@ -75,18 +87,11 @@ class Sweeps:
         """In virtual time, with everything shared."""
         key = (elsewhere, load)
         if key not in self._times:
-            loads, (layers, _) = load.lanes, self._layers_of(elsewhere, load)
-            turns = self._turns(load)
-            of = self._schedules.of
-            priced = {
-                turn: self._priced(of(turn.lanes, layers), loads, turn.cohorts, elsewhere)
-                for turn in dict.fromkeys(turns)
-            }
-            sweeps = [priced[turn] for turn in turns]
+            sweeps = self._alike(elsewhere, load)
             if load.cohort is None:
                 found = repeated_sweep(sweeps[0], self._dram, both_ways=self._both_ways)
             else:
-                cycle = len(turns) - _warm_up_turns(load) if load.passes else 1
+                cycle = len(sweeps) - _warm_up_turns(load) if load.passes else 1
                 found = steady_sweep(sweeps, self._dram, cycle=cycle, both_ways=self._both_ways)
             if load.ahead:
                 found = self._with_sweeps_between(found, elsewhere, load)
@@ -94,6 +99,30 @@ class Sweeps:
             least_s = self.bound_s(elsewhere, load)
             self._times[key] = replace(found, period_s=max(found.period_s, least_s))
         return self._times[key]
+
+    def _alike(self, elsewhere: Elsewhere, load: SweepLoad) -> list[PricedSweep]:
+        """Sweeps that follow each other, layers alike taken for one; equal ones are one object."""
+        loads, known = load.lanes, dict[int, Demand]()
+        priced = dict[_Scheduled, PricedSweep]()
+        found = list[PricedSweep]()
+        for one in self._schedules_of(elsewhere, load):
+            if one not in priced:
+                priced[one] = self._priced(one.schedule, loads, one.cohorts, elsewhere, known)
+            found.append(priced[one])
+        return found
+
+    def _schedules_of(self, elsewhere: Elsewhere, load: SweepLoad) -> "list[_Scheduled]":
+        main, (layers, _) = load.main, self._layers_of(elsewhere, load)
+        tiers = bool(main.device.tokens), bool(main.host.tokens)
+        key = (*tiers, load.cohort is None, load.passes, load.halves, load.ahead, layers)
+        found = self._scheduled.get(key)
+        if found is None:
+            of, one = self._schedules.of, dict[_Turn, _Scheduled]()
+            turns = self._turns(load)
+            for turn in dict.fromkeys(turns):
+                one[turn] = _Scheduled(of(turn.lanes, layers), turn.cohorts)
+            found = self._scheduled[key] = [one[turn] for turn in turns]
+        return found
 
     def _with_sweeps_between(
         self, joined: SweepTime, elsewhere: Elsewhere, load: SweepLoad
@@ -177,6 +206,7 @@ class Sweeps:
                 loads,
                 turn.cohorts,
                 elsewhere,
+                {},
             )
             for turn in turns
         ]
@@ -237,13 +267,17 @@ class Sweeps:
         loads: Sequence[LaneLoad],
         cohorts: tuple[int, ...],
         elsewhere: Elsewhere,
+        known: dict[int, Demand],
     ) -> PricedSweep:
+        """Args:
+        known: of operations with the same loads and layers elsewhere, by their identity.
+        """
         hosted, experts = elsewhere.embedding, elsewhere.experts
-        demands = tuple(
-            self._demands.of(op, [loads[lane] for lane in op.lanes], hosted=hosted, experts=experts)
-            for op in schedule.ops
-        )
-        return PricedSweep(schedule, demands, cohorts)
+        for op in schedule.ops:
+            if id(op) not in known:
+                lanes = [loads[lane] for lane in op.lanes]
+                known[id(op)] = self._demands.of(op, lanes, hosted=hosted, experts=experts)
+        return PricedSweep(schedule, tuple([known[id(op)] for op in schedule.ops]), cohorts)
 
 
 def _warm_up_turns(load: SweepLoad) -> int:

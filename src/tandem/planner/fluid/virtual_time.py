@@ -116,10 +116,12 @@ def steady_sweep(
     queues = FluidQueues(dram_bytes_per_s, on_span, both_ways=both_ways)
     lasts: dict[int, int] = {}
     attended: dict[int, int] = {}
+    priced: dict[int, list[Work]] = {}  # of those that are the same object
     for number, sweep in enumerate(sweeps):
-        groups = sweep.schedule.groups
-        last = max(i for i, group in enumerate(groups) if group.queue == ACCEL)
-        works = group_works(sweep.schedule, sweep.demands)
+        last = sweep.schedule.by_queue[ACCEL][-1]
+        works = priced.get(id(sweep))
+        if works is None:
+            works = priced[id(sweep)] = group_works(sweep.schedule, sweep.demands)
         submission = Submission(
             sweep.schedule,
             lambda _, works=works: works,
@@ -157,7 +159,7 @@ def repeated_sweep(
     """
     queues = FluidQueues(dram_bytes_per_s, both_ways=both_ways)
     schedule, works = sweep.schedule, group_works(sweep.schedule, sweep.demands)
-    last = max(schedule.by_queue[ACCEL])
+    last = schedule.by_queue[ACCEL][-1]
 
     def submit(first: int = 0) -> None:
         submission = Submission(schedule, lambda _: works, reported=frozenset({last}))

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -129,7 +129,7 @@ class Ceilings:
                 continue
             halves = list(self._halves(bounded.way, bounded.rows))
             if isinstance(bounded, Bounded) and not halves:
-                yield bounded
+                yield replace(bounded, shares=replace(bounded.shares, start=None))
             for rows in halves:
                 slower = self._slower(bounded.way, rows, bounded.rows)
                 self._push(tokens_per_s / slower, _Unsolved(bounded.way, rows, start))

@@ -50,13 +50,13 @@ class Shares:
         token_s: per output token, of all requests; alone, of the request's.
         layers: how many have which home.
         hosted: share of the KV that lies on the host, of rows that take part in all layers.
-        start: where the programmes of ranges near by may begin.
+        start: where the programmes of ranges near by may begin; None: that is of no interest.
     """
 
     token_s: float
     layers: Mapping[LayerHome, float]
     hosted: float
-    start: Start
+    start: Start | None
 
 
 def least_shares(prices: Prices, way: Way, rows: Rows, start: Start | None = None) -> Shares | None:

@@ -5,8 +5,10 @@ most, given how far short of its bound that kind has fallen so far. The search e
 promises more than what has been found, and then moves the best of some kinds a little.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
+from tandem.planner.aside import Aside, InTurn
 from tandem.planner.candidate import Candidate
 from tandem.planner.fluid.schedule import Schedules
 from tandem.planner.footprint import Footprint
@@ -42,6 +44,7 @@ class Search:
         like: a search for a machine much like this one, whose kinds fell as short of their bounds.
         known: candidates to try before others, as those of a smaller machine.
         effort: None: less of it where there is a search like this one.
+        aside: who may solve linear programmes meanwhile.
     """
 
     def __init__(
@@ -50,8 +53,10 @@ class Search:
         like: "Search | None" = None,
         known: Iterable[Candidate] = (),
         effort: Effort | None = None,
+        aside: Aside | None = None,
     ) -> None:
         self.question, self._known = question, tuple(known)
+        self._aside = aside or InTurn()
         self._effort = effort or (FULL if like is None else REDUCED)
         self.schedules = Schedules.of_model(question.model) if like is None else like.schedules
         self.footprint = Footprint(question, None if like is None else like.footprint)
@@ -95,6 +100,7 @@ class Search:
         self._bests: dict[str, Option | None] = {}
         self._exceeding_only: set[str] = set()
         self._ceilings: dict[tuple[str, int], Ceiling] = {}
+        self._coming: dict[tuple[str, int], Callable[[], Ceiling]] = {}
 
     def ceiling(self, policy: Policy, step_tokens: int = 0) -> Ceiling | None:
         """What no plan under a policy exceeds; None: measured times follow no rates, which the
@@ -107,11 +113,21 @@ class Search:
             return None
         key = policy.name, step_tokens
         if key not in self._ceilings:
-            steps = (step_tokens,)
-            ceilings = Ceilings(self.question, self.footprint, policy, steps=steps)
-            ranges = _RANGES if self._is_rounded(policy) and not step_tokens else 1
-            self._ceilings[key] = ceilings.with_runners_up(ranges)
+            self.begin_ceiling(policy, step_tokens)
+            self._ceilings[key] = self._coming.pop(key)()
         return self._ceilings[key]
+
+    def begin_ceiling(self, policy: Policy, step_tokens: int = 0) -> None:
+        """It will be asked for; arguments as of `ceiling`."""
+        key = policy.name, step_tokens
+        if key in self._ceilings or key in self._coming or not self.question.follows_rates:
+            return
+        self._coming[key] = self._aside.begin(partial(self._find_ceiling, policy, step_tokens))
+
+    def _find_ceiling(self, policy: Policy, step_tokens: int) -> Ceiling:
+        ceilings = Ceilings(self.question, self.footprint, policy, steps=(step_tokens,))
+        ranges = _RANGES if self._is_rounded(policy) and not step_tokens else 1
+        return ceilings.with_runners_up(ranges)
 
     def best(self, policy: Policy) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
@@ -211,6 +227,8 @@ class Search:
         Args:
             at_least: tokens per second; what is not near them is of no interest.
         """
+        if self._is_rounded(policy):
+            self.begin_ceiling(policy)
         options, known, best = self._options, self._best_known(policy), None
         # where none but the best is moved, what does not exceed what is known is of no use
         close = CLOSE if self._effort.moved_kinds else BETTER

@@ -1,0 +1,89 @@
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tandem.cli.children import Children
+from tandem.spec.errors import ConfigError
+
+
+@pytest.fixture
+def no_threads() -> None:
+    if threading.active_count() > 1:
+        pytest.skip("another thread runs, so that there are no children")
+
+
+def is_gone(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_results_come_from_other_processes() -> None:
+    with Children(cores=2) as children:
+        waits = [children.begin(lambda each=each: (each, os.getpid())) for each in range(3)]
+        found = [wait() for wait in waits]
+    assert [each for each, _ in found] == [0, 1, 2]
+    processes = {process for _, process in found}
+    assert len(processes) == 3
+    assert os.getpid() not in processes
+    assert all(map(is_gone, processes))
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_results_may_be_larger_than_a_pipe_holds() -> None:
+    with Children(cores=2) as children:
+        assert len(children.begin(lambda: bytes(2**20))()) == 2**20
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_what_fails_in_a_child_fails_here() -> None:
+    def fail() -> int:
+        raise ConfigError("no such plan")
+
+    with Children(cores=2) as children, pytest.raises(ConfigError, match="no such plan"):
+        children.begin(fail)()
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_what_a_child_cannot_send_is_computed_here() -> None:
+    with Children(cores=2) as children:
+        found: Callable[[], int] = children.begin(lambda: lambda: os.getpid())()
+    assert found() == os.getpid()
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_children_end_with_the_context_also_when_it_fails() -> None:
+    def interrupt(children: Children) -> None:
+        children.begin(lambda: time.sleep(60))
+        raise KeyboardInterrupt
+
+    children = Children(cores=2)
+    begun_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), children:
+        interrupt(children)
+    with pytest.raises(ChildProcessError):  # there is none left to wait for
+        os.waitpid(-1, os.WNOHANG)
+    assert time.monotonic() - begun_s < 30
+
+
+def test_one_core_computes_in_turn() -> None:
+    with Children(cores=1) as children:
+        assert children.begin(os.getpid)() == os.getpid()
+
+
+def test_a_process_with_threads_has_no_children() -> None:
+    ends = threading.Event()
+    thread = threading.Thread(target=ends.wait)
+    thread.start()
+    try:
+        with Children(cores=2) as children:
+            assert children.begin(os.getpid)() == os.getpid()
+    finally:
+        ends.set()
+        thread.join()
