@@ -5,6 +5,7 @@ and more; what just fits is added to it.
 """
 
 from collections.abc import Iterator, Sequence
+from math import ceil, floor
 
 from tandem.plan.disk_slots import SLOTS
 from tandem.plan.weights import STREAM_SLOTS
@@ -16,7 +17,7 @@ from tandem.planner.candidate import (
     candidate_of,
     numbers_of_passes,
 )
-from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.passing import LEAST_PROMPTS_HERE, enough_prompts_here
 from tandem.planner.policies import Policy
@@ -162,6 +163,19 @@ class Candidates:
             if read <= count and self._has_room(found):
                 return found
         return None
+
+    def otherwise_on_cpu(self, here: Elsewhere) -> Iterator[Elsewhere]:
+        """About as much on the CPU, MLPs alone for whole layers or the other way round; none
+        from disk.
+        """
+        if here.on_disk:
+            return
+        share = self._footprint.mlp_bytes / self._footprint.layer_bytes
+        how: CpuHome = "cpu-mlp" if here.how == "cpu" else "cpu"
+        factor = 1 / share if how == "cpu-mlp" else share
+        for count in dict.fromkeys((floor(here.on_cpu * factor), ceil(here.on_cpu * factor))):
+            if 0 < count <= self._q.movable_layers - here.streamed:
+                yield here._replace(on_cpu=count, how=how)
 
     def _more_on_disk(self, elsewhere: Elsewhere) -> Iterator[Elsewhere]:
         """In growing steps, while host memory would hold the KV of more rows."""

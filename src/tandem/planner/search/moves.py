@@ -24,18 +24,27 @@ class Moves:
     Args:
         pace: of prompts beside a candidate's rows.
         tile_rows: that the accelerator's linear maps compute at a time.
+        in_time: whether time per token has a bound, which more rows may break than have room.
     """
 
     def __init__(
-        self, candidates: Candidates, model: ModelSpec, pace: PromptPace, tile_rows: int
+        self,
+        candidates: Candidates,
+        model: ModelSpec,
+        pace: PromptPace,
+        tile_rows: int,
+        *,
+        in_time: bool = False,
     ) -> None:
         self._candidates, self._pace, self._tile_rows = candidates, pace, tile_rows
+        self._in_time = in_time
         self._layers = model.num_layers - len(model.dense_layers)
         self._experts = 0 if model.experts is None else model.experts.count
 
     def of(self, candidate: Candidate) -> Iterator[Candidate]:
         """Candidates nearby, in steps of the same size; the rows on the accelerator, if there are
-        any, are as many as fit, or as fill tiles.
+        any, are as many as fit, or as fill tiles; or, where time per token has a bound, about as
+        many as there were.
         """
         if self._tile_rows > 1:
             pace = self._pace.of(candidate)
@@ -65,6 +74,10 @@ class Moves:
             needed = (passes and not moved.halves) or candidate.ahead
             if moved.rows and moved != candidate and (device or not needed):
                 yield moved
+            if self._in_time and 0 < candidate.device_rows < device and factor != 1.0:
+                yield moved._replace(device_rows=candidate.device_rows)
+        if self._in_time and candidate.device_rows:
+            yield from _with_other_rows(candidate)
 
     def _steps(self, candidate: Candidate) -> Iterator[tuple[Elsewhere, float, float]]:
         """What is elsewhere, and times the requests on the host, and the prompts read for them."""
@@ -92,6 +105,7 @@ class Moves:
             yield from self._with_experts(here)
             return
         if here.on_cpu and here.how != "host":
+            yield from self._candidates.otherwise_on_cpu(here)
             for count in (here.on_cpu - 1, here.on_cpu + 1):
                 if 0 < count <= self._layers - here.streamed:
                     read = here.on_disk + count - here.on_cpu if here.read_on_cpu else here.on_disk
@@ -120,3 +134,11 @@ class Moves:
                 yield here._replace(experts=here.experts + more)
         for more in _MORE_LENT if here.lent else ():
             yield here.lending(here.on_cpu + more)
+
+
+def _with_other_rows(candidate: Candidate) -> Iterator[Candidate]:
+    """On the accelerator, a few more or fewer, and the same on the host."""
+    for factor in _FACTORS:
+        rows = round(candidate.device_rows * factor)
+        if rows != candidate.device_rows:
+            yield candidate._replace(device_rows=rows)

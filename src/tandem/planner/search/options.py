@@ -53,12 +53,14 @@ class Options:
         return best
 
     def is_hopeless(self, candidate: Candidate, best: Option) -> bool:
-        """Whether it is so much slower than the best that it is not even as fast within reason,
-        which one sweep in virtual time may show.
+        """Whether it is so much slower than the best that it is not even as fast within reason, or
+        breaks the bound on time per token, which one sweep in virtual time may show.
         """
         if candidate in self._known:
             return False
         closer = self._predictor.closer_bound(candidate)
+        if not self._q.allows(closer.worst_tpot_s):
+            return True
         return closer.job_tokens_per_s < AS_FAST * best.tokens_per_s
 
     def bests_by(

@@ -73,7 +73,13 @@ class Search:
             self._glances = Glances(question, self._sweeps, self.predictor, like=seen)
         candidates = Candidates(question, self.footprint)
         self._options = Options(question, self.footprint, self.predictor)
-        moves = Moves(candidates, question.model, self.predictor.pace, question.tile_rows)
+        moves = Moves(
+            candidates,
+            question.model,
+            self.predictor.pace,
+            question.tile_rows,
+            in_time=question.tpot_bound_s is not None,
+        )
         self._climbing = Climbing(self._options, moves, self.predictor, self._effort)
         self._sizes = OtherSizes(
             question,
