@@ -257,6 +257,21 @@ def test_device_time_is_what_the_description_says() -> None:
     assert report.host_read_bytes == 0
 
 
+def test_a_busy_scheduler_s_lateness_is_told_apart_from_the_emulator_s() -> None:
+    run = Run("gpu-only", "device")
+    run.add(0, 20, 40)
+    while run.engine.core.stats().generated_tokens < 10:
+        run.engine.core.step()
+    run.engine.executor.begin_window()
+    while run.engine.core.stats().generated_tokens < 35:
+        run.engine.core.step()
+        run.clock.time_s += 1.0  # spent on the next step, while the present one ends
+    report = run.engine.executor.report()
+    assert report.poll_lateness_p95_s > 0.5
+    assert report.waking_p95_s == 0.0
+    assert not report.valid, "the whole is judged"
+
+
 def test_fast_forward_takes_no_time_and_no_host_work() -> None:
     run = Run("ride-along", "host")
     run.engine.executor.fast_forward(True)

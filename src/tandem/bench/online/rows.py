@@ -154,6 +154,8 @@ def _honesty(row: partial[BenchRow], each: PolicyFigures) -> list[BenchRow]:
     return [
         row("windows valid", 1 - each.invalid / len(reports), "share", 1.0),
         row("lateness p95, worst window", late_s, "s", 0.05 * stage_s),
+        row("submissions late p95", max(report.submit_lateness_p95_s for report in reports), "s"),
+        row("waking late p95", max(report.waking_p95_s for report in reports), "s"),
         row("scheduler core busy", max(report.busy_share for report in reports), "share", 0.8),
     ]
 

@@ -116,8 +116,10 @@ class StepSizes:
     def _resized(self, candidate: Candidate, here: Elsewhere, step: int) -> Iterator[Candidate]:
         """With as many rows on the accelerator as fit, or as there were, since fewer keep a bound
         on the time per token; and beside them those on the host for whose prompts there is room.
-        Where these are fewer than there were, also with all of those, for which rows on the
-        accelerator give way: they cost it no attention.
+        Where these are fewer than there were, also with all of those, and halfway between, for
+        which rows on the accelerator give way: they cost it no attention. A larger step has room
+        for more on the host, among which weights are shared out that come over the link: also with
+        as many more of them as it has tokens.
         """
         if candidate.device_share:
             yield self._candidates.split(here, candidate.host_rows, step)
@@ -128,16 +130,21 @@ class StepSizes:
             if not device:
                 return
         moved = candidate.with_elsewhere(here)._replace(step_tokens=step)
-        hosted: int | None = None
+        tried: list[int] = []
         for rows in dict.fromkeys((device, min(device, candidate.device_rows))):
             there = moved._replace(device_rows=rows)
-            hosted = self._most_hosted(there)
-            if hosted is not None:
-                yield self._with_hosted(there, hosted)
-        if device and hosted != candidate.host_rows:
-            rows = self._most_on_device(candidate, here, step, candidate.host_rows)
-            if rows:
-                yield self._with_hosted(moved._replace(device_rows=rows), candidate.host_rows)
+            for limit in self._limits_on_host(candidate, step):
+                hosted = self._most_hosted(there, limit)
+                if hosted is not None:
+                    tried.append(hosted)
+                    yield self._with_hosted(there, hosted)
+        if not device or tried[:1] == [candidate.host_rows]:
+            return
+        fewest = min(tried, default=0)
+        for hosted in (fewest + candidate.host_rows) // 2, candidate.host_rows:
+            rows = self._most_on_device(candidate, here, step, hosted)
+            if rows and hosted not in tried:
+                yield self._with_hosted(moved._replace(device_rows=rows), hosted)
 
     def _may_read_here(self, candidate: Candidate) -> bool:
         hosted = candidate.host_rows and not candidate.device_share
@@ -162,11 +169,20 @@ class StepSizes:
             prompts_here=self._with_hosted(resized, hosted).prompts_here,
         )
 
-    def _most_hosted(self, candidate: Candidate) -> int | None:
-        """As many rows on the host as there were, or as leave prompts their room in a step; None if
-        not even one.
+    def _limits_on_host(self, candidate: Candidate, step: int) -> Iterator[int]:
+        """As many rows as there are, and in a larger step as many more as it has tokens; last those
+        that there are.
         """
-        least, low, high = 2 if candidate.halves else 1, 0, candidate.host_rows
+        here, there = self._q.step_of(candidate.step_tokens), self._q.step_of(step)
+        if there > here and candidate.host_rows and candidate.elsewhere.streamed:
+            yield min(candidate.host_rows * there // here, self._q.most_rows(step))
+        yield candidate.host_rows
+
+    def _most_hosted(self, candidate: Candidate, limit: int) -> int | None:
+        """As many rows on the host as a limit says, or as leave prompts their room in a step; None
+        if not even one.
+        """
+        least, low, high = 2 if candidate.halves else 1, 0, limit
         middle = high
         while low < high:
             if self._fits(self._with_hosted(candidate, middle)):

@@ -148,7 +148,8 @@ class PacedExecutor:
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events whose time has come; with `wait`, at least one."""
-        events = self._due()
+        asked_s = self._clock.now()
+        events = self._due(asked_s)
         while wait and not events:
             with self._lock:
                 deadline_s = self._next_s()
@@ -156,7 +157,7 @@ class PacedExecutor:
                     raise StalledError("nothing is in flight that could end")
                 self._sleeps_until = deadline_s
             self._clock.wait(deadline_s)
-            events = self._due()
+            events = self._due(asked_s)
         return events
 
     def release_cohort(self, cohort_id: int) -> None:
@@ -301,8 +302,12 @@ class PacedExecutor:
             self._sleeps_until = next_s
             self._clock.ring()
 
-    def _due(self) -> list[Event]:
-        """Take events whose time has come, in the order of their times."""
+    def _due(self, asked_s: float) -> list[Event]:
+        """Take events whose time has come, in the order of their times.
+
+        What came before it was asked for is told as late on any device; only from then on is the
+        emulator itself late, which is counted apart.
+        """
         with self._lock:
             self._sleeps_until = 0.0
             now_s = self._clock.now()
@@ -312,7 +317,9 @@ class PacedExecutor:
                 time_s, _, event = heapq.heappop(self._events)
                 self._told_s = time_s
                 if not due:
-                    self._gauges.lateness.poll.append(now_s - time_s)
+                    lateness = self._gauges.lateness
+                    lateness.poll.append(now_s - time_s)
+                    lateness.waking.append(now_s - max(time_s, asked_s))
                 due.append(event)
             return due
 

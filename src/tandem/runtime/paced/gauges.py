@@ -88,6 +88,7 @@ class Gauges:
             reasons=reasons,
             wall_s=wall_s,
             poll_lateness_p95_s=percentile_95(self.lateness.poll),
+            waking_p95_s=percentile_95(self.lateness.waking),
             submit_lateness_p95_s=percentile_95(self.lateness.submit),
             start_lateness_p95_s=percentile_95(self.lateness.start),
             stage_s=stage_s,

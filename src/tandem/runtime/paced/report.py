@@ -20,6 +20,8 @@ class PacedReport:
     Attributes:
         valid: False if there are `reasons` for which the figures mean nothing.
         poll_lateness_p95_s: between an event's time and its delivery.
+        waking_p95_s: of that, since the poll that asked for it. The rest is the scheduler's, which
+            was busy with the next step. It is told, and not judged.
         submit_lateness_p95_s: how long the accelerator had run dry when a sweep was submitted.
         start_lateness_p95_s: between the moment when a host operation could start and its start.
         stage_s: mean length of a PRE or POST stage, the yardstick of lateness.
@@ -37,6 +39,7 @@ class PacedReport:
     reasons: tuple[str, ...]
     wall_s: float
     poll_lateness_p95_s: float
+    waking_p95_s: float
     submit_lateness_p95_s: float
     start_lateness_p95_s: float
     stage_s: float
@@ -55,15 +58,16 @@ class PacedReport:
 
     @property
     def lateness_p95_s(self) -> float:
-        """The worst of the three kinds."""
+        """The worst of the three kinds that are judged."""
         return max(self.poll_lateness_p95_s, self.submit_lateness_p95_s, self.start_lateness_p95_s)
 
 
 @dataclass(slots=True)
 class Lateness:
-    """Samples of one window, seconds."""
+    """Samples of one window, seconds; those of `waking` are not judged."""
 
     poll: list[float] = field(default_factory=list[float])
+    waking: list[float] = field(default_factory=list[float])
     submit: list[float] = field(default_factory=list[float])
     start: list[float] = field(default_factory=list[float])
 
