@@ -93,11 +93,22 @@ def test_no_host_pool_pins_nothing(runtime: FakeRuntime) -> None:
     kv.close()
 
 
-def test_a_refusal_of_the_driver_is_a_clear_error(runtime: FakeRuntime) -> None:
+def test_a_refusal_of_the_driver_is_a_clear_error(
+    runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is nobody else's: the runtime keeps it until torch asks, behind its next kernel."""
+
+    def ones(size: int, device: str) -> None:
+        blamed.append(device)
+        raise RuntimeError("CUDA error: out of memory")
+
+    blamed: list[str] = []
+    monkeypatch.setattr(torch, "ones", ones)
     runtime.error = 2
     with pytest.raises(ConfigError, match=r"cannot pin 66.0 KiB .*\(2\); lower --cpu-memory") as e:
         store(host_blocks=33)
     assert e.value.param == "cpu_memory"
+    assert blamed == ["cuda"]
 
 
 def test_memory_is_unpinned_when_the_executor_has_stopped(

@@ -1,6 +1,7 @@
 """A CUDA device's memory: what is given out, host memory that it knows, and bytes that it sees."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -81,6 +82,7 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
     address, size = tensor.data_ptr(), tensor.nbytes
     error = runtime.cudaHostRegister(address, size, 0)
     if int(error) != 0:
+        forget_error()
         raise ConfigError(
             f"the driver cannot pin {format_size(size)} of host memory ({error}); "
             "lower --cpu-memory, or raise the limit on locked memory (ulimit -l)",
@@ -92,6 +94,14 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
         runtime.cudaHostUnregister(address)
 
     return release
+
+
+def forget_error() -> None:
+    """Of a call to the runtime that failed: it is kept for whoever asks next, and torch asks behind
+    every kernel that it launches, so another's operation would be blamed; asking forgets it.
+    """
+    with suppress(RuntimeError):
+        torch.ones(1, device="cuda")
 
 
 def pinned_bytes(size_bytes: int, node: int | None) -> torch.Tensor:
