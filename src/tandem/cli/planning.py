@@ -245,9 +245,7 @@ def _quantized(
     return replace(precision, quantized=formats)
 
 
-def _stored_formats(
-    folder: Path, spec: "ModelSpec", *, floats: bool
-) -> dict[str, "WeightFormat"]:
+def _stored_formats(folder: Path, spec: "ModelSpec", *, floats: bool) -> dict[str, "WeightFormat"]:
     """Of a checkpoint's folder. Formats are read by code that needs torch, so only if need be."""
     from tandem.models.config import read_config
 
