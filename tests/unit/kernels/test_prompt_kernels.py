@@ -50,7 +50,7 @@ def varlen(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
 def varlen_2_11(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
     """Whose `varlen_attn` is not told of groups, but takes them."""
 
-    def attend(*arguments: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    def attend(*arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
         assert GROUPS not in options
         groups = arguments[0].shape[1] != arguments[1].shape[1]
         return prompt_libraries.varlen_attn(*arguments, **options, enable_gqa=groups)
