@@ -1,5 +1,6 @@
 """A CUDA device's memory: what is given out, host memory that it knows, and bytes that it sees."""
 
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -73,7 +74,9 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
 
     Torch's own pinned allocations are rounded up to a power of two: too much for a large pool.
 
-    Returns: undoes it; to be called when no copy is under way, before the memory is freed.
+    Returns: undoes it; to be called when no copy is under way, before the memory is freed. It is
+        undone then in any case, as of an engine that does not come to be: the next one's memory
+        may get the same addresses, which the driver would refuse.
 
     Raises:
         ConfigError: the driver refuses.
@@ -89,10 +92,9 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
             param="cpu_memory",
         )
 
-    def release() -> None:
-        # after a device error, which was reported where it struck, every call fails: nothing to add
-        runtime.cudaHostUnregister(address)
-
+    # after a device error, which was reported where it struck, every call fails: nothing to add
+    release = weakref.finalize(tensor.untyped_storage(), runtime.cudaHostUnregister, address)
+    release.atexit = False
     return release
 
 
