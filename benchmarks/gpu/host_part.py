@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import torch
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
-from benchmarks.gpu.scale import HostSizes, Scale
+from benchmarks.gpu.scale import Scale
+from benchmarks.gpu.sizes import HostSizes
 from torch import Tensor
 
 from tandem.bench.kernels import KernelBench, run_kernels

@@ -8,8 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.gpu.cells import Shape
 from benchmarks.gpu.deadline import Deadline
-from benchmarks.gpu.scale import Scale, Shape
+from benchmarks.gpu.scale import Scale
 
 from tandem.engine.building.build import build_engine_core
 from tandem.engine.core import EngineCore

@@ -11,7 +11,8 @@ from benchmarks.gpu.cases import Case, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder
-from benchmarks.gpu.scale import KernelSizes, MixtureSizes, Scale
+from benchmarks.gpu.scale import Scale
+from benchmarks.gpu.sizes import KernelSizes, MixtureSizes
 from torch import Tensor
 
 from tandem.bench.records import BenchRow, row_of_samples

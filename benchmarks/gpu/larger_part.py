@@ -7,11 +7,12 @@ from contextlib import closing
 from functools import partial
 
 from benchmarks.gpu.cases import Case, run_cases
+from benchmarks.gpu.cells import LargerCell
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder, config_for
 from benchmarks.gpu.peer import Offloading
-from benchmarks.gpu.scale import CODE_MATHS, LargerCell, Scale
+from benchmarks.gpu.scale import CODE_MATHS, Scale
 
 from tandem.bench.chain import ChainRates, chain_s
 from tandem.bench.core_generation import CoreGenerator

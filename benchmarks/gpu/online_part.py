@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.gpu.cases import Case, run_cases
+from benchmarks.gpu.cells import OnlineCell
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.gain import gain_rows, host_bound
@@ -22,7 +23,7 @@ from benchmarks.gpu.kept import ALONE, KeptAlone
 from benchmarks.gpu.link_meter import LinkMeter, link_rows
 from benchmarks.gpu.opened import Opened, graph_rows, opened, with_kv_of
 from benchmarks.gpu.peer import ContinuousBatching
-from benchmarks.gpu.scale import CODE_MATHS, OnlineCell, Scale
+from benchmarks.gpu.scale import CODE_MATHS, Scale
 from benchmarks.gpu.stored import stored_profile
 
 from tandem.bench.records import BenchRow, row_of_samples

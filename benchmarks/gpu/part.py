@@ -10,8 +10,9 @@ from typing import Any
 from benchmarks.gpu.cases import UnfinishedError
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.full_scale import full
 from benchmarks.gpu.parts import parts_of
-from benchmarks.gpu.scale import full, tiny
+from benchmarks.gpu.tiny_scale import tiny
 
 from tandem.bench.machine import describe_machine
 from tandem.bench.table import print_record

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from benchmarks.gpu.cells import LargerCell, OnlineCell, PlannedCell
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
-from benchmarks.gpu.scale import LargerCell, OnlineCell, PlannedCell, Scale
+from benchmarks.gpu.scale import Scale
 
 _MODEL_LIMIT_S, _MODEL_LEAST_S = 260.0, 120.0
 

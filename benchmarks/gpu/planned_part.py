@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.cases import Case, CaseError, run_cases
+from benchmarks.gpu.cells import PlannedCell
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.flexgen_peer import (
@@ -24,7 +25,7 @@ from benchmarks.gpu.flexgen_peer import (
 )
 from benchmarks.gpu.gain import executed_per_s, gain_rows, median_error, ratio_metric, ratio_row
 from benchmarks.gpu.jobs import ModelFolder, built
-from benchmarks.gpu.scale import PlannedCell, Scale
+from benchmarks.gpu.scale import Scale
 from benchmarks.gpu.stored import stored_profile
 
 from tandem.bench.host_case import HostCase

@@ -17,11 +17,12 @@ from pathlib import Path
 
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import ended_cases, partial_path
+from benchmarks.gpu.full_scale import full
 from benchmarks.gpu.part import UNFINISHED
 from benchmarks.gpu.parts import Part, parts_of
 from benchmarks.gpu.plots import draw_plots
-from benchmarks.gpu.scale import full, tiny
 from benchmarks.gpu.summary import failure_path, left_lines, summary_lines
+from benchmarks.gpu.tiny_scale import tiny
 
 from tandem.bench.machine import git_commit
 from tandem.bench.records import BenchRecord

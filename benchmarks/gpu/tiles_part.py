@@ -22,7 +22,8 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.kernels_part import Call, Prompt, narrow_weight
 from benchmarks.gpu.link_meter import LINK_TARGET
-from benchmarks.gpu.scale import Scale, TileSizes
+from benchmarks.gpu.scale import Scale
+from benchmarks.gpu.sizes import TileSizes
 
 from tandem.bench.records import BenchRow
 from tandem.kernels.link_copies import copy_runs, find_runs, gather_blocks
@@ -90,7 +91,8 @@ class _Sweep:
             raise CaseError("Triton does not run here")
         self._unit = unit
         # the interpreter cannot multiply bfloat16
-        self._dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float16
+        own = scale.dtype if self._device.type == "cuda" else DType.FLOAT16
+        self._dtype: torch.dtype = getattr(torch, own.value)
 
     def cases(self) -> dict[str, Callable[[TileSettings], Call]]:
         """What makes a call by some tiles, by the name of what it is."""

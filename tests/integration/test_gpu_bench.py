@@ -14,7 +14,8 @@ from benchmarks.gpu.online_part import PEER
 from benchmarks.gpu.parts import parts_of
 from benchmarks.gpu.plots import Bar, bars_of, draw_plots
 from benchmarks.gpu.run import run_parts
-from benchmarks.gpu.scale import HYBRID, tiny
+from benchmarks.gpu.scale import HYBRID
+from benchmarks.gpu.tiny_scale import tiny
 
 from tandem.bench.records import BenchRecord, BenchRow
 from tandem.kernels import native

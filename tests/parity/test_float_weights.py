@@ -14,18 +14,23 @@ from tests.parity.quantized_weights import CASE, MIXTURE
 from tests.parity.tiny_models import Case
 from tests.support.engines import model_engine
 from tests.support.fake_cuda import install
+from tests.support.plans import saved
 from tests.support.setups import streamed as stream
 from tests.support.setups import sweep_choice
 
 from tandem.engine.building.build import build_engine_core
+from tandem.engine.sizing.plan_options import engine_config
 from tandem.models.architecture import load_architecture
 from tandem.models.checkpoint_loader import checkpoint_parameters
 from tandem.models.config import read_model_spec
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.models.quantized_checkpoint import stored_formats
+from tandem.plan.online import OnlinePlan
+from tandem.plan.weights import WeightPlacement
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
+from tandem.spec.errors import ConfigError
 from tandem.spec.parameters import layer_matrix_bytes
 from tandem.spec.precision import Precision
 
@@ -114,3 +119,37 @@ def test_a_gpu_keeps_them_and_counts_their_bytes(
     few = sum(layer_matrix_bytes(spec, replace(wide, quantized=formats), i) for i in range(3))
     assert sizes["none"] - sizes["auto"] == 3 * layer_matrix_bytes(spec, wide) - few
     assert few < 3 * layer_matrix_bytes(spec, wide) * 0.27
+
+
+def test_a_gpu_keeps_them_under_a_plan_that_counts_them_so(
+    tmp_path: Path, ties: TieCount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resident and streamed; a plan for wider weights is another's."""
+    install(monkeypatch)
+    reference = Reference(write(tmp_path, fp8("tensor")).reference)
+    spec, wide = read_model_spec(tmp_path), Precision.uniform(DType.FLOAT32)
+    kept = replace(wide, quantized=stored_formats(tmp_path, spec, floats=True))
+    plan = OnlinePlan(
+        strategy="gpu-only",
+        weights=(WeightPlacement(0, 1), WeightPlacement(2, 2, "streamed")),
+        device_blocks=40,
+        host_blocks=0,
+        block_size=16,
+        max_model_len=256,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+    )
+    for precision in (kept, wide):
+        file = saved(tmp_path / "plan.json", plan, spec, precision, host_only=False)
+        given = {"model": str(tmp_path), "plan": str(file), "accelerator": "cuda"}
+        config = engine_config({**given, "gpu_memory": "256MiB", "cpu_memory": "256MiB"})
+        if precision is wide:
+            with pytest.raises(ConfigError, match="plan anew, since plans keep FP8 as it is"):
+                build_engine_core(config, check=True)
+            return
+        core = build_engine_core(config, check=True)
+        for prompt, tokens in zip(PROMPTS[1:3], generate(core, PROMPTS[1:3], 8), strict=True):
+            assert_greedy_parity(reference, prompt, tokens, ties)
+        notes = core.stats().notes
+        core.close()
+        assert any("FP8: kept as they are" in note for note in notes)

@@ -169,7 +169,9 @@ def _plan(
     hardware = plan_hardware(machine.accelerator, machine.host, machine.profile)
     hardware = with_disk(hardware, machine.disk)
     _refuse_cycle_of_host(hardware, shown)
-    question = read_question(model, hardware, workload, memory, steps, goal, quantization)
+    question = read_question(
+        model, hardware, workload, memory, steps, goal, quantization, in_blocks=policies.offline
+    )
     if policies.offline:
         _offline(model, workload, question, hardware, policies, quantization, shown)
         return

@@ -90,7 +90,12 @@ def question_text(model: str, workload: Workload, question: Question) -> Iterato
 def _question(model: str, workload: Workload, answer: Answer) -> Iterator[str]:
     question = answer.question
     yield from question_text(model, workload, question)
-    if question.precision.quantized:
+    if question.precision.holds_floats:
+        yield (
+            "note: the checkpoint's FP8 stays in a byte, as Triton's kernels on a GPU read it; the "
+            "CPU's do not, so layers without room are streamed (--quantization none: all wider)"
+        )
+    elif question.precision.quantized:
         yield "note: weights in few bits change what the model says; the planner never chooses them"
 
 

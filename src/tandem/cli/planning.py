@@ -115,8 +115,13 @@ def read_question(
     steps: StepOptions,
     goal: GoalOptions,
     quantization: str = "auto",
+    *,
+    in_blocks: bool = False,
 ) -> "Question":
     """What the planner is asked.
+
+    Args:
+        in_blocks: of a batch job in blocks, whose engine holds no weights in 8-bit floating point.
 
     Raises:
         ConfigError: says what is wrong with which option.
@@ -131,7 +136,10 @@ def read_question(
     dtype = memory.dtype
     weights = spec.dtype if dtype == "auto" else parse_dtype(dtype)
     precision = _precision(weights, dtype, memory.kv_cache_dtype, host_only=hardware.host_only)
-    precision = _quantized(precision, spec, quantization, Path(model).expanduser())
+    # as `engine.sizing.fp8_choice`: what the CPU computes by is wider
+    floats = not (hardware.host_only or in_blocks)
+    folder = Path(model).expanduser()
+    precision = _quantized(precision, spec, quantization, folder, floats=floats)
     lengths = Lengths.of(workload)
     if lengths.longest_tokens > spec.max_positions:
         raise ConfigError(
@@ -201,9 +209,14 @@ def _precision(
     return Precision(weights, activations, kv)
 
 
-def _quantized(precision: "Precision", spec: "ModelSpec", wanted: str, folder: Path) -> "Precision":
+def _quantized(
+    precision: "Precision", spec: "ModelSpec", wanted: str, folder: Path, *, floats: bool
+) -> "Precision":
     """The layers' linear maps in few bits, if that is asked for, or if the checkpoint in `folder`
     has them so and nothing else is asked for.
+
+    Args:
+        floats: in 8-bit floating point, too.
     """
     from dataclasses import replace
 
@@ -213,7 +226,7 @@ def _quantized(precision: "Precision", spec: "ModelSpec", wanted: str, folder: P
     kind, _, group = wanted.partition(":")
     if wanted == "none":
         return precision
-    stored = _stored_formats(folder, spec)
+    stored = _stored_formats(folder, spec, floats=floats and wanted == "auto")
     if wanted == "auto":
         return replace(precision, quantized=stored)
     if kind not in _BITS or (":" in wanted and not is_count(group)):
@@ -232,7 +245,7 @@ def _quantized(precision: "Precision", spec: "ModelSpec", wanted: str, folder: P
     return replace(precision, quantized=formats)
 
 
-def _stored_formats(folder: Path, spec: "ModelSpec") -> dict[str, "WeightFormat"]:
+def _stored_formats(folder: Path, spec: "ModelSpec", *, floats: bool) -> dict[str, "WeightFormat"]:
     """Of a checkpoint's folder. Formats are read by code that needs torch, so only if need be."""
     from tandem.models.config import read_config
 
@@ -245,7 +258,7 @@ def _stored_formats(folder: Path, spec: "ModelSpec") -> dict[str, "WeightFormat"
         return {}
     from tandem.models.stored_formats import folder_formats
 
-    return folder_formats(folder, spec)
+    return folder_formats(folder, spec, floats=floats)
 
 
 def _memory(text: str, default: int, there: int, param: str) -> int:

@@ -44,9 +44,10 @@ def open_prompts(
     if name == "flashinfer":
         library = _import("flashinfer", "install flashinfer-python")
         return FlashInferPrompts(library, device, heads, shape, scale, soft_cap, dtype)
-    module = _import("torch.nn.attention.varlen", "it needs torch 2.12 or later")
-    wanted = module.AuxRequest(lse=True)
-    return VarlenPrompts(module.varlen_attn, wanted, device, heads, shape, scale)
+    module = _import("torch.nn.attention.varlen", "it needs torch 2.11 or later")
+    wanted, attend = module.AuxRequest(lse=True), module.varlen_attn
+    asks = varlen_prompts.GROUPS in inspect.signature(attend).parameters
+    return VarlenPrompts(attend, wanted, device, heads, shape, scale, asks_for_groups=asks)
 
 
 def require_prompts(name: str, head_dim: int, soft_cap: float, dtype: torch.dtype) -> None:
@@ -70,12 +71,12 @@ def require_prompts(name: str, head_dim: int, soft_cap: float, dtype: torch.dtyp
         raise NoPromptLibraryError(
             f"its kernels take heads of multiples of 8 up to {most}, not {head_dim}"
         )
-    module = _import("torch.nn.attention.varlen", "it needs torch 2.12 or later")
+    module = _import("torch.nn.attention.varlen", "it needs torch 2.11 or later")
     has = set(inspect.signature(module.varlen_attn).parameters)
     if not has >= varlen_prompts.ARGUMENTS:
         missing = ", ".join(sorted(varlen_prompts.ARGUMENTS - has))
         raise NoPromptLibraryError(
-            f"varlen_attn of torch {torch.__version__} has no {missing}; it needs torch 2.12 or "
+            f"varlen_attn of torch {torch.__version__} has no {missing}; it needs torch 2.11 or "
             "later"
         )
 

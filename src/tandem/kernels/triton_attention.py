@@ -179,6 +179,49 @@ def _split_keys(
     return tl.cdiv(share, KEYS) * KEYS
 
 
+@triton.jit
+def _split_bounds(
+    low,  # int32 [rows]; first key that each of a tile's rows sees
+    high,  # int32 [rows]; behind its last; at or below `low` if it sees none
+    split,  # this program's
+    KEYS: tl.constexpr,
+    LEAST_KEYS: tl.constexpr,
+):
+    """First key that any row sees, and this split's first and, behind its last, end.
+
+    Memory that no row sees may hold anything, and is not read.
+    """
+    stop = tl.max(tl.where(high > low, high, 0), axis=0)
+    begin = tl.min(tl.where(high > low, low, stop), axis=0)
+    aligned = begin // KEYS * KEYS
+    split_keys = _split_keys(stop - aligned, KEYS, LEAST_KEYS)
+    from_key = aligned + split * split_keys
+    return begin, from_key, tl.minimum(from_key + split_keys, stop)
+
+
+@triton.jit
+def _add_keys(
+    scores,  # float32 [rows, keys], in base 2; -inf where a row does not see a key
+    v,  # [keys, PAD_DIM]
+    highest,  # float32 [rows]; of the scores so far
+    total,  # float32 [rows]; of their weights
+    sums,  # float32 [rows, PAD_DIM]; of values by weights
+    query,  # of the type that factors have
+    USE_DOT: tl.constexpr,
+):
+    """Online softmax: highest, total and sums with some more keys."""
+    higher = tl.maximum(highest, tl.max(scores, axis=1))
+    base = tl.where(higher == float("-inf"), 0.0, higher)
+    weights = tl.exp2(scores - base[:, None])
+    shrink = tl.exp2(highest - base)
+    total = total * shrink + tl.sum(weights, axis=1)
+    if USE_DOT:
+        added = tl.dot(weights.to(query.dtype), v.to(query.dtype), input_precision="ieee")
+    else:
+        added = tl.sum(weights[:, :, None] * v.to(tl.float32)[None, :, :], axis=1)
+    return higher, total, sums * shrink[:, None] + added
+
+
 # Compiled once for an engine, whatever the step: its numbers are not built in.
 @triton.jit(do_not_specialize=["num_tokens", "table_width", "scale", "soft_cap"])
 def attend_tiles(
@@ -226,13 +269,7 @@ def attend_tiles(
 
     low = tl.load(first + token, mask=is_row, other=0)
     high = tl.load(end + token, mask=is_row, other=0)
-    # memory that no token of the tile sees may hold anything, and is not read
-    stop = tl.max(tl.where(high > low, high, 0), axis=0)
-    begin = tl.min(tl.where(high > low, low, stop), axis=0)
-    aligned = begin // KEYS * KEYS
-    split_keys = _split_keys(stop - aligned, KEYS, LEAST_KEYS)
-    from_key = aligned + split * split_keys
-    to_key = tl.minimum(from_key + split_keys, stop)
+    begin, from_key, to_key = _split_bounds(low, high, split, KEYS, LEAST_KEYS)
 
     highest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
@@ -252,24 +289,13 @@ def attend_tiles(
         scores = _scores(query, k, scale, soft_cap, HAS_CAP, USE_DOT)
         sees = (keys[None, :] >= low[:, None]) & (keys[None, :] < high[:, None]) & is_used[None, :]
         scores = tl.where(sees, scores * _LOG2_E, float("-inf"))
-        higher = tl.maximum(highest, tl.max(scores, axis=1))
-        base = tl.where(higher == float("-inf"), 0.0, higher)
-        weights = tl.exp2(scores - base[:, None])
-        shrink = tl.exp2(highest - base)
-        total = total * shrink + tl.sum(weights, axis=1)
-        if USE_DOT:
-            added = tl.dot(weights.to(query.dtype), v.to(query.dtype), input_precision="ieee")
-        else:
-            added = tl.sum(weights[:, :, None] * v.to(tl.float32)[None, :, :], axis=1)
-        sums = sums * shrink[:, None] + added
-        highest = higher
+        highest, total, sums = _add_keys(scores, v, highest, total, sums, query, USE_DOT)
 
     saw = total > 0.0
-    result = sums / tl.where(saw, total, 1.0)[:, None]
-    heads = KV_HEADS * GROUP
-    first_out = split.to(tl.int64) * num_tokens * heads
-    tl.store(out + first_out * HEAD_DIM + element, result, mask=is_element)
-    logs = tl.where(saw, (highest + tl.log2(tl.where(saw, total, 1.0))) * _LN_2, float("-inf"))
+    some = tl.where(saw, total, 1.0)
+    first_out = split.to(tl.int64) * num_tokens * (KV_HEADS * GROUP)
+    tl.store(out + first_out * HEAD_DIM + element, sums / some[:, None], mask=is_element)
+    logs = tl.where(saw, (highest + tl.log2(some)) * _LN_2, float("-inf"))
     tl.store(lse + first_out + head, logs, mask=is_row)
 
 

@@ -1,6 +1,6 @@
 """Prompts by torch's `varlen_attn` (FlashAttention), over keys and values that are gathered before.
 
-Signature and meaning: torch.nn.attention.varlen of torch 2.12 and 2.13.
+Signature and meaning: torch.nn.attention.varlen of torch 2.11 to 2.13.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,10 @@ from tandem.kernels.prompt_kernels import PromptCalls, PromptRows, key_places
 from tandem.kernels.upload import upload
 
 MAX_HEAD_DIM = 256  # of FlashAttention; a multiple of 8
-ARGUMENTS = frozenset({"return_aux", "scale", "window_size", "enable_gqa"})
-"""By name, all of which torch 2.12 has; before, one or another is missing."""
+ARGUMENTS = frozenset({"return_aux", "scale", "window_size"})
+"""By name, all of which torch 2.11 has; before, one or another is missing."""
+GROUPS = "enable_gqa"
+"""By which torch from 2.12 on is told of groups of query heads; 2.11 does not ask."""
 
 
 class VarlenPrompts:
@@ -27,6 +29,7 @@ class VarlenPrompts:
         attend: `varlen_attn`. with_lse: its `AuxRequest` that asks for the sums, too.
         device: of pages. heads: query heads. shape: of one layer's pages.
         scale: of scores.
+        asks_for_groups: `attend` has the argument `GROUPS`.
     """
 
     windows = True
@@ -39,7 +42,10 @@ class VarlenPrompts:
         heads: int,
         shape: PageShape,
         scale: float,
+        *,
+        asks_for_groups: bool = True,
     ) -> None:
+        self._asks_for_groups = asks_for_groups
         self._attend, self._with_lse, self._device = attend, with_lse, device
         self._heads, self._shape, self._scale = heads, shape, scale
 
@@ -60,8 +66,9 @@ class VarlenPrompts:
             "scale": self._scale,
             # to the left beside a token's own, -1: all; none to the right: causal
             "window_size": (rows.window - 1, 0),
-            "enable_gqa": self._heads != self._shape.kv_heads,
         }
+        if self._asks_for_groups:
+            options[GROUPS] = self._heads != self._shape.kv_heads
         places = upload(block, self._device), upload(offset, self._device)
         return _Calls(self._attend, places, options)
 

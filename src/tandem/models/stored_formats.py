@@ -19,16 +19,20 @@ _ANY_TENSORS = {
 _LEFT_OUT = ("ignore", "modules_to_not_convert", "ignored_layers")
 
 
-def folder_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
-    """What holds the layers' quantized maps without loss, by canonical name; empty if nothing is
-    quantized, or in floating point, which plans count in the wider type that the CPU reads. Without
-    weights, all maps are taken to be quantized but those that config.json leaves out.
+def folder_formats(
+    directory: Path, spec: ModelSpec, *, floats: bool = False
+) -> dict[str, WeightFormat]:
+    """What holds the layers' quantized maps without loss, by canonical name; empty if nothing is.
+    Without weights, all maps are taken to be quantized but those that config.json leaves out.
+
+    Args:
+        floats: 8-bit floating point is held so, too; else it is in a wider type, which CPUs read.
 
     Raises:
         ModelError: quantized in a way that is not supported, or a damaged checkpoint.
     """
     if any(directory.glob("*.safetensors")):
-        return stored_formats(directory, spec)
+        return stored_formats(directory, spec, floats=floats)
     quantization = read_stored_quantization(directory)
     if quantization is None:
         return {}
@@ -43,7 +47,7 @@ def folder_formats(directory: Path, spec: ModelSpec) -> dict[str, WeightFormat]:
             continue
         weight = quantization.weight(module, _ANY_TENSORS)
         format = None if weight is None else weight.format(inputs)
-        if format is not None and not format.floats:
+        if format is not None and (floats or not format.floats):
             found[name] = format
     return found
 

@@ -184,7 +184,7 @@ def _policy(question: Question, name: str, compare: bool) -> Policy:
     """On the host alone, there is one."""
     policy = find_policy(name)
     if not question.host_only:
-        return policy
+        return policy.for_weights(question.precision)
     if compare or name not in ("auto", "gpu-only"):
         raise ConfigError(
             "policies say what an accelerator and its host do; without one there is nothing to "
@@ -208,7 +208,9 @@ def choose(search: Search, policy: Policy) -> Option:
 
 def compare_policies(search: Search) -> tuple[PolicyResult, ...]:
     """The best option of every policy that can be executed."""
-    return tuple(PolicyResult(policy, search.choice(policy)) for policy in POLICIES.values())
+    precision = search.question.precision
+    policies = (policy.for_weights(precision) for policy in POLICIES.values())
+    return tuple(PolicyResult(policy, search.choice(policy)) for policy in policies)
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.planner.elsewhere import CPU_HOMES, CpuHome, Elsewhere
 from tandem.spec.errors import ConfigError
+from tandem.spec.precision import Precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,10 @@ class Policy:
         if "cpu-mlp" in self.homes:
             return Elsewhere(0, num_layers, "cpu-mlp")
         return Elsewhere(num_layers if self.streams else 0)
+
+    def for_weights(self, precision: Precision) -> "Policy":
+        """The same, with the CPU computing no layers where it cannot read their weights."""
+        return replace(self, homes=()) if precision.holds_floats else self
 
     def contains(self, other: "Policy") -> bool:
         """Whether all that `other` allows is allowed."""

@@ -47,7 +47,7 @@ def plan_for(question: Question, strategy: str = "auto") -> Planned:
     Raises:
         ConfigError: unknown strategy; nothing fits, or nothing keeps the bound on time per token.
     """
-    policy = strategy_alone(strategy)
+    policy = strategy_alone(strategy).for_weights(question.precision)
     question = with_steps_that_fit(question, policy)
     search = Search(question)
     option = choose(search, policy)

@@ -63,7 +63,7 @@ def test_other_quantizations_are_refused_in_one_line(
     [
         (GPTQ, "int4:128 and bfloat16 weights", 0.28),
         (PACKED, "int8:", 0.52),
-        (FP8, "8.2 billion parameters, bfloat16", 1.0),
+        (FP8, "fp8:128 and bfloat16 weights", 0.52),
     ],
     ids=["gptq", "compressed-tensors", "fp8"],
 )
@@ -92,3 +92,41 @@ def test_a_quantized_checkpoint_is_planned_for_as_it_is(
     assert saved == pytest.approx((1 - share) * maps, rel=0.03)
     refused = commands.run(*asked, "--quantization", "int8")
     assert refused.status == (0 if quantization is FP8 else 2)
+
+
+def write_fp8(folder: Path) -> None:
+    """Qwen3-8B's configuration, in FP8."""
+    family = json.loads((CATALOGUE / "qwen3.json").read_text("utf-8"))
+    config = {**family["shared"], **family["models"]["qwen3-8b"]["config"]}
+    text = json.dumps({**config, "quantization_config": FP8})
+    (folder / "config.json").write_text(text, "utf-8")
+
+
+def test_the_cpu_computes_no_layer_in_fp8(commands: Commands, tmp_path: Path) -> None:
+    """Its kernels do not read it: what has no room is streamed, whatever the policy."""
+    write_fp8(tmp_path)
+    asked = ("plan", str(tmp_path), "--accelerator", "a10g", "--gpu-memory", "6GiB")
+    asked += ("--requests", "8", "--prompt", "64", "--generate", "32")
+    ran = commands.run(*asked, "--compare-policies")
+    assert (ran.status, ran.err) == (0, "")
+    assert "note: the checkpoint's FP8 stays in a byte" in ran.out
+    assert "layers streamed" in ran.out.partition("Best:")[2].splitlines()[0]
+    file = tmp_path / "plan.json"
+    for more, on_cpu in (((), False), (("--quantization", "none"), True)):
+        written = commands.run(*asked, *more, "--output", str(file))
+        assert (written.status, written.err) == (0, "")
+        planned = json.loads(file.read_text("utf-8"))
+        homes = {run["home"] for run in planned["plan"]["weights"]}
+        assert (bool(homes & {"cpu", "cpu-mlp"}) or bool(planned["plan"]["cpu_rules"])) == on_cpu
+        assert ("fp8:128" in planned["precision"]) != on_cpu
+
+
+def test_blocks_and_hosts_hold_fp8_wider(commands: Commands, tmp_path: Path) -> None:
+    write_fp8(tmp_path)
+    for machine in (
+        ("--accelerator", "a10g", "--offline"),
+        ("--accelerator", "none", "--host", "g5.4xlarge"),
+    ):
+        ran = commands.run("plan", str(tmp_path), *machine, "--requests", "8", "--json")
+        assert (ran.status, ran.err) == (0, "")
+        assert "fp8" not in json.loads(ran.out)["precision"]

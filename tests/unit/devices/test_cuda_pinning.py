@@ -1,5 +1,6 @@
 """Pinned host memory: exactly the pool's bytes, registered once, given back at the end."""
 
+import gc
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -93,11 +94,37 @@ def test_no_host_pool_pins_nothing(runtime: FakeRuntime) -> None:
     kv.close()
 
 
-def test_a_refusal_of_the_driver_is_a_clear_error(runtime: FakeRuntime) -> None:
+def test_a_refusal_of_the_driver_is_a_clear_error(
+    runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is nobody else's: the runtime keeps it until torch asks, behind its next kernel."""
+
+    def ones(size: int, device: str) -> None:
+        blamed.append(device)
+        raise RuntimeError("CUDA error: out of memory")
+
+    blamed: list[str] = []
+    monkeypatch.setattr(torch, "ones", ones)
     runtime.error = 2
     with pytest.raises(ConfigError, match=r"cannot pin 66.0 KiB .*\(2\); lower --cpu-memory") as e:
         store(host_blocks=33)
     assert e.value.param == "cpu_memory"
+    assert blamed == ["cuda"]
+
+
+def test_memory_that_is_freed_is_unpinned_before(runtime: FakeRuntime) -> None:
+    """Of an engine that did not come to be nobody closes anything; the next one's memory may lie at
+    the same place, which the driver would call registered already.
+    """
+    kv = store(host_blocks=33)
+    part = kv._pages[Tier.HOST][0, :2]
+    assert len(runtime.registered) == 1
+    del kv
+    gc.collect()
+    assert len(runtime.registered) == 1, "a part of it is in use"
+    del part
+    gc.collect()
+    assert runtime.registered == {}
 
 
 def test_memory_is_unpinned_when_the_executor_has_stopped(

@@ -125,7 +125,7 @@ def test_a_torch_whose_function_is_older(monkeypatch: pytest.MonkeyPatch) -> Non
 
     module = SimpleNamespace(varlen_attn=older)
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
-    refused("has no enable_gqa, return_aux, scale, window_size; it needs torch 2.12", "torch")
+    refused("has no return_aux, scale, window_size; it needs torch 2.11", "torch")
 
 
 @pytest.mark.usefixtures("with_flashinfer")

@@ -16,11 +16,13 @@ from tandem.engine.sizing.plan_options import engine_config, require_settings
 from tandem.engine.sizing.planned import bounded_pinned, require_as_planned, require_model
 from tandem.memory.page import KVPageSpec
 from tandem.plan.online import OnlinePlan
+from tandem.plan.weights import WeightPlacement
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import MIB
+from tandem.spec.weight_format import WeightFormat
 
 SPEC = replace(TWO_LAYERS, num_layers=1)
 
@@ -166,6 +168,25 @@ def test_other_types_are_refused_with_what_works(weights: DType, remedy: str) ->
     with pytest.raises(ConfigError) as error:
         require_as_planned(planned, held, AcceleratorChoice("emulated"))
     assert remedy in error.value.message
+
+
+def test_plans_for_fp8_go_with_engines_that_keep_it() -> None:
+    fp8 = replace(FLOAT32, weights=DType.BFLOAT16, quantized={"q": WeightFormat(8, 64, True)})
+    wide, planned = replace(fp8, quantized={}), replace(plan_of(1), host_only=False)
+    cuda = AcceleratorChoice("cuda")
+    for held, made_for, remedy in (
+        (wide, fp8, "plan with --quantization none: FP8 is not kept here"),
+        (fp8, wide, "plan anew, since plans keep FP8 as it is, or with --quantization none"),
+    ):
+        with pytest.raises(ConfigError) as error:
+            require_as_planned(replace(planned, precision=str(made_for)), held, cuda)
+        assert error.value.message.endswith(remedy)
+    planned = replace(planned, precision=str(fp8))
+    require_as_planned(planned, fp8, cuda)
+    for home in ("cpu", "disk-cpu", "cpu-mlp"):
+        plan = replace(planned.online, weights=(WeightPlacement(0, 0, home),))
+        with pytest.raises(ConfigError, match="the CPU compute layers, whose kernels read no FP8"):
+            require_as_planned(replace(planned, plan=plan), fp8, cuda)
 
 
 def test_no_more_is_pinned_than_the_user_says() -> None:

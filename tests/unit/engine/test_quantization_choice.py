@@ -96,11 +96,11 @@ def test_floats_of_a_byte_are_kept_where_kernels_read_them() -> None:
         (EngineConfig("m"), "none", (), "the CPU's kernels"),
         (EngineConfig("m"), "emulated", (), "the CPU's kernels"),
         (EngineConfig("m"), "cuda", ("no compiler",), "Triton's kernels"),
-        (EngineConfig("m", plan="p.json"), "cuda", (), "--plan counts it so"),
         (EngineConfig("m", placement="p.json"), "cuda", (), "--placement"),
         (EngineConfig("m", host_layers="cpu"), "cuda", (), "--host-layers cpu"),
         (EngineConfig("m", host_layers="mlp"), "cuda", (), "--host-layers mlp"),
         (EngineConfig("m", host_layers="stream"), "cuda", (), None),
+        (EngineConfig("m", plan="p.json"), "cuda", (), None),
         (EngineConfig("m"), "cuda", (), None),
     ],
 )
@@ -110,6 +110,7 @@ def test_why_floats_of_a_byte_become_wider(
     found = reason_against_fp8(config, kind, lacking)
     assert (found is None) == (since is None)
     assert since is None or since in (found or "")
+    assert reason_against_fp8(config, kind, lacking, in_blocks=True) is not None
 
 
 def test_int8_activations_go_with_weights_of_8_bits_from_wherever() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from benchmarks.gpu.cases import UnfinishedError
 from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.full_scale import full
 from benchmarks.gpu.gain import BOUND
 from benchmarks.gpu.kept import KeptAlone
 from benchmarks.gpu.parts import Part, parts_of
-from benchmarks.gpu.scale import full
 from benchmarks.gpu.summary import failure_path, left_lines
 
 from tandem.bench.records import BenchRow

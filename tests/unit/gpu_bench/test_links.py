@@ -6,7 +6,7 @@ import pytest
 from benchmarks.gpu import links_part
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.host_device import HostDevice
-from benchmarks.gpu.scale import tiny
+from benchmarks.gpu.tiny_scale import tiny
 
 from tandem.probes.torch_accelerator import TorchAccelerator
 

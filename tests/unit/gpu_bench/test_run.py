@@ -10,10 +10,11 @@ from pathlib import Path
 
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings, partial_path
+from benchmarks.gpu.full_scale import full
 from benchmarks.gpu.parts import Part, parts_of
 from benchmarks.gpu.run import run_for, run_parts
-from benchmarks.gpu.scale import full, tiny
 from benchmarks.gpu.summary import summary_lines
+from benchmarks.gpu.tiny_scale import tiny
 
 from tandem.bench.records import BenchRecord, BenchRow
 
@@ -120,7 +121,7 @@ import sys
 sys.modules["tandem.kernels._native"] = None  # as where it is not there
 from benchmarks.gpu.parts import parts_of
 from benchmarks.gpu.run import main
-from benchmarks.gpu.scale import full
+from benchmarks.gpu.full_scale import full
 check, *_ = parts_of(full())
 print(check.name, check.load().__name__)
 """
@@ -200,7 +201,7 @@ for name in ("highspy", "fastapi", "uvicorn", "pydantic", "pydantic_settings", "
     sys.modules[name] = None  # as where it is not installed
 from benchmarks.gpu import part
 from benchmarks.gpu.parts import parts_of
-from benchmarks.gpu.scale import tiny
+from benchmarks.gpu.tiny_scale import tiny
 for each in parts_of(tiny()):
     if each.name.partition("-")[0] not in ("planned", "offline"):
         each.load()

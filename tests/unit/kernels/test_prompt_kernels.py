@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from tests.unit.kernels import prompt_libraries
 from tests.unit.kernels.attention_case import CPU, AttentionCase, exact_attention, make_case
 from tests.unit.native.tier_case import TierCase, make_tier
+from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -22,7 +24,7 @@ from tandem.kernels.flashinfer_prompts import FlashInferPrompts
 from tandem.kernels.prompt_kernels import PromptKernels, PromptLibrary
 from tandem.kernels.state import merge_states
 from tandem.kernels.tier_kernels import MergingKernels, StaticKernels
-from tandem.kernels.varlen_prompts import ARGUMENTS, VarlenPrompts
+from tandem.kernels.varlen_prompts import ARGUMENTS, GROUPS, VarlenPrompts
 
 if DEVICE != CPU:
     pytest.skip("the stand-ins are of the CPU", allow_module_level=True)
@@ -45,14 +47,26 @@ def varlen(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
     return VarlenPrompts(prompt_libraries.varlen_attn, request, CPU, heads, case.shape, case.scale)
 
 
+def varlen_2_11(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
+    """Whose `varlen_attn` is not told of groups, but takes them."""
+
+    def attend(*arguments: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        assert GROUPS not in options
+        groups = arguments[0].shape[1] != arguments[1].shape[1]
+        return prompt_libraries.varlen_attn(*arguments, **options, enable_gqa=groups)
+
+    request, heads = prompt_libraries.AuxRequest(), case.query.shape[1]
+    return VarlenPrompts(attend, request, CPU, heads, case.shape, case.scale, asks_for_groups=False)
+
+
 def efficient(case: AttentionCase, soft_cap: float = 0.0) -> PromptLibrary:
     return EfficientPrompts(
         prompt_libraries.efficient_attention_forward, CPU, case.shape, case.scale
     )
 
 
-ALL = pytest.mark.parametrize("make", [flashinfer, varlen, efficient])
-BOTH = pytest.mark.parametrize("make", [flashinfer, varlen])
+ALL = pytest.mark.parametrize("make", [flashinfer, varlen, varlen_2_11, efficient])
+BOTH = pytest.mark.parametrize("make", [flashinfer, varlen, varlen_2_11])
 
 
 def attend(
@@ -148,10 +162,10 @@ def test_tokens_that_do_not_follow_each_other_are_refused() -> None:
 def test_the_stand_in_of_varlen_attn_has_torch_s_signature() -> None:
     module = pytest.importorskip("torch.nn.attention.varlen")
     real = inspect.signature(module.varlen_attn).parameters
-    if not set(real) >= ARGUMENTS:
-        pytest.skip("this torch is older")
+    assert set(real) >= ARGUMENTS
     fake = inspect.signature(prompt_libraries.varlen_attn).parameters
-    assert [(p.name, p.kind) for p in fake.values()] == [(p.name, p.kind) for p in real.values()]
+    ours, its = ([(p.name, p.kind) for p in each.values()] for each in (fake, real))
+    assert its == (ours if GROUPS in real else ours[: ours.index((GROUPS, fake[GROUPS].kind))])
     assert module.AuxRequest(lse=True).lse
     # what torch itself takes the kernel's second result for
     made = torch.ops.torch_attn._varlen_attn(

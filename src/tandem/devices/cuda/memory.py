@@ -1,6 +1,8 @@
 """A CUDA device's memory: what is given out, host memory that it knows, and bytes that it sees."""
 
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -72,7 +74,9 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
 
     Torch's own pinned allocations are rounded up to a power of two: too much for a large pool.
 
-    Returns: undoes it; to be called when no copy is under way, before the memory is freed.
+    Returns: undoes it; to be called when no copy is under way, before the memory is freed. It is
+        undone then in any case, as of an engine that does not come to be: the next one's memory
+        may get the same addresses, which the driver would refuse.
 
     Raises:
         ConfigError: the driver refuses.
@@ -81,17 +85,25 @@ def pin(tensor: torch.Tensor) -> Callable[[], None]:
     address, size = tensor.data_ptr(), tensor.nbytes
     error = runtime.cudaHostRegister(address, size, 0)
     if int(error) != 0:
+        forget_error()
         raise ConfigError(
             f"the driver cannot pin {format_size(size)} of host memory ({error}); "
             "lower --cpu-memory, or raise the limit on locked memory (ulimit -l)",
             param="cpu_memory",
         )
 
-    def release() -> None:
-        # after a device error, which was reported where it struck, every call fails: nothing to add
-        runtime.cudaHostUnregister(address)
-
+    # after a device error, which was reported where it struck, every call fails: nothing to add
+    release = weakref.finalize(tensor.untyped_storage(), runtime.cudaHostUnregister, address)
+    release.atexit = False
     return release
+
+
+def forget_error() -> None:
+    """Of a call to the runtime that failed: it is kept for whoever asks next, and torch asks behind
+    every kernel that it launches, so another's operation would be blamed; asking forgets it.
+    """
+    with suppress(RuntimeError):
+        torch.ones(1, device="cuda")
 
 
 def pinned_bytes(size_bytes: int, node: int | None) -> torch.Tensor:

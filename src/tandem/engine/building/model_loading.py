@@ -55,7 +55,7 @@ def choose_types(
         available_bytes=target.host.available_bytes,
     )
     lacking = device_kernel_notes(target.device)
-    against_fp8 = reason_against_fp8(config, target.choice.kind, lacking)
+    against_fp8 = reason_against_fp8(config, target.choice.kind, lacking, in_blocks=in_blocks)
     precision, weight_notes = choose_quantization(
         config.quantization,
         spec,

@@ -7,19 +7,22 @@ them; the compiled kernels of the CPU do not. So they stay where nothing else co
 from tandem.spec.config import EngineConfig
 
 
-def reason_against_fp8(config: EngineConfig, kind: str, lacking: tuple[str, ...]) -> str | None:
+def reason_against_fp8(
+    config: EngineConfig, kind: str, lacking: tuple[str, ...], *, in_blocks: bool = False
+) -> str | None:
     """Why FP8 becomes wider as it is loaded, to be said after "since"; None: it stays.
 
     Args:
         kind: of the accelerator.
         lacking: what is said of a GPU whose Triton cannot run; nothing if it can.
+        in_blocks: the engine is one of blocks of batches, of which the CPU may compute layers.
     """
     if kind != "cuda":
         return "the CPU's kernels read no FP8"
     if lacking:
         return "Triton's kernels, which read FP8, cannot run here"
-    if config.plan is not None:
-        return "--plan counts it so; without a plan it stays in a byte"
+    if in_blocks:
+        return "plans of batch jobs count it so"
     if config.placement is not None:
         return "layers of --placement may be the CPU's, whose kernels read no FP8"
     if config.host_layers in ("cpu", "mlp"):

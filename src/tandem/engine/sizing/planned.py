@@ -8,7 +8,7 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
-from tandem.plan.weights import WeightPlacement, homes_by_layer
+from tandem.plan.weights import ON_CPU, WeightPlacement, homes_by_layer
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -18,6 +18,7 @@ from tandem.spec.tier import Tier
 from tandem.spec.units import format_size, parse_size
 
 _MIB = 1 << 20
+_FLOATS = "fp8:"  # how a precision names weights in 8-bit floating point
 
 
 def require_model(planned: PlanFile, spec: ModelSpec) -> None:
@@ -47,11 +48,26 @@ def require_as_planned(planned: PlanFile, precision: Precision, choice: Accelera
         )
     if planned.precision != str(precision):
         types = "for these types with --dtype and --kv-cache-dtype"
-        if precision.weights != precision.activations == DType.FLOAT32:
+        if _FLOATS in planned.precision and not precision.holds_floats:
+            types = "with --quantization none: FP8 is not kept here"
+        elif precision.holds_floats and _FLOATS not in planned.precision:
+            types = "anew, since plans keep FP8 as it is, or with --quantization none"
+        elif precision.weights != precision.activations == DType.FLOAT32:
             types = "with --dtype float32: here the host does the maths, with such activations"
         raise not_executable(
             f"it is for {planned.precision}, and this engine would hold {precision}; plan {types}"
         )
+    if precision.holds_floats and _cpu_computes(planned.online):
+        raise not_executable(
+            "it has the CPU compute layers, whose kernels read no FP8; plan with --quantization "
+            "none, or leave the plan out"
+        )
+
+
+def _cpu_computes(plan: OnlinePlan) -> bool:
+    """Whether layers, or their MLPs, are the CPU's in some steps."""
+    homes = homes_by_layer(plan.weights).values()
+    return bool(plan.cpu_rules) or any(home in (*ON_CPU, "cpu-mlp") for home in homes)
 
 
 def require_room(
