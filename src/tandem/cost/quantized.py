@@ -148,9 +148,9 @@ class PreciseStage:
             apart_bytes += share * (each.apart_bytes + rows * each.apart_per_row)
         size = tokens * self._moved_per_token + read.size_bytes
         kernels = round(self._num_operations + read.kernels)
-        # tiles are of products by elements; experts' are of fewer rows, each another number
-        by_elements = self._few == self._many or not self._kernels.by_codes(tokens)
-        rows = rates.whole_tiles(tokens) if by_elements else tokens
+        # experts' tiles are of fewer rows, each another number
+        by_codes = self._few != self._many and self._kernels.by_codes(tokens)
+        rows = rates.whole_tiles(tokens, by_codes=by_codes)
         flops = rows * self._flops_per_token + tokens * self._routed_flops_per_token
         found = cost_of(flops, size, kernels, rates)
         return found.after(apart_bytes / (rates.bytes_per_s * rates.dequantize_share))

@@ -14,7 +14,7 @@ class DeviceRates:
     Attributes:
         kernel_overhead_s: per kernel, beside its work.
         tile_rows: linear maps compute so many rows at a time, the last ones as if they were as many
-            (ADR 0059).
+            (ADR 0059). code_tile_rows: likewise, of products by codes.
         counted_rows: beyond so many, a number of rows is a mean that says nothing of the last tile,
             whose empty rows are not counted.
         quantize_share, dequantize_share: of its memory's rate, what kernels reach that do nothing
@@ -25,16 +25,18 @@ class DeviceRates:
     flops_per_s: float
     kernel_overhead_s: float
     tile_rows: int = 1
+    code_tile_rows: int = 1
     counted_rows: float = inf
     quantize_share: float = 1.0
     dequantize_share: float = 1.0
 
-    def whole_tiles(self, rows: int) -> int:
+    def whole_tiles(self, rows: int, *, by_codes: bool = False) -> int:
         """Rows that a linear map of so many computes, as far as known; never fewer for more."""
-        if self.tile_rows == 1:
+        tile = self.code_tile_rows if by_codes else self.tile_rows
+        if tile == 1:
             return rows
         counted = rows if rows <= self.counted_rows else int(self.counted_rows)
-        return max(rows, -(-counted // self.tile_rows) * self.tile_rows)
+        return max(rows, -(-counted // tile) * tile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,13 @@ class LinkRates:
 
 def accelerator_rates(hardware: HardwareSpec, dtype: DType) -> DeviceRates:
     """Reached rates of the accelerator for maths in `dtype`."""
-    facts = hardware.accelerator
+    facts, tiled = hardware.accelerator, dtype.size_bytes == TILED_BYTES
     return DeviceRates(
         facts.memory_bandwidth_bytes_per_s * facts.memory_efficiency,
         facts.flops_per_s[dtype] * facts.compute_efficiency,
         facts.kernel_overhead_s,
-        (facts.tile_rows or 1) if dtype.size_bytes == TILED_BYTES else 1,
+        (facts.tile_rows or 1) if tiled else 1,
+        (facts.code_tile_rows or 1) if tiled else 1,
         quantize_share=facts.quantize_share or 1.0,
         dequantize_share=facts.dequantize_share or 1.0,
     )

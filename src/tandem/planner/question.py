@@ -201,11 +201,13 @@ class Question:
     @property
     def follows_lines(self) -> bool:
         """Whether times are rooflines of their work, without stairs."""
-        return self.measured_card is None and self.tile_rows == 1
+        rates = accelerator_rates(self.hardware, self.precision.activations)
+        tiled = rates.tile_rows > 1 or (bool(self.precision.quantized) and rates.code_tile_rows > 1)
+        return self.measured_card is None and not tiled
 
     def without_tiles(self) -> "Question":
         """Of an accelerator that is never slower, and as fast where tiles are whole."""
-        card = replace(self.hardware.accelerator, tile_rows=None)
+        card = replace(self.hardware.accelerator, tile_rows=None, code_tile_rows=None)
         return replace(self, hardware=replace(self.hardware, accelerator=card))
 
     @property

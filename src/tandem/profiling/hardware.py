@@ -63,7 +63,9 @@ def host_facts(
 
 def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
     """The accelerator, but for what was measured of single kernels (`planner/measured/card.py`)."""
-    from tandem.profiling.tiles import measured_tile  # a host by itself starts without it
+    # a host by itself starts without these
+    from tandem.cost.quantized import most_rows_by_codes
+    from tandem.profiling.tiles import measured_code_tile, measured_tile
 
     return AcceleratorFacts(
         memory_bytes=measured.memory_bytes,
@@ -78,6 +80,10 @@ def accelerator_facts(measured: AcceleratorMeasurements) -> AcceleratorFacts:
             if times.kind in _FLOATS
         },
         tile_rows=measured_tile([times for times in measured.linear if times.kind in _TILED]),
+        code_tile_rows=measured_code_tile(
+            [times for times in measured.linear if times.kind not in _FLOATS],
+            most_rows_by_codes(TILED_BYTES, has_dot=True),
+        ),
         quantize_share=_coded_share(measured, [c.quantize_bytes_per_s for c in measured.codes]),
         dequantize_share=_coded_share(measured, [c.dequantize_bytes_per_s for c in measured.codes]),
     )

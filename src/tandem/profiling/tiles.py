@@ -15,8 +15,8 @@ _TILES = (16, 32, 64, 128)
 """Rows of tiles that kernels have: powers of two, as their threads share them. Larger ones make too
 few stairs among the rows that are measured.
 """
-_FLAT = 1.1
-"""Times one row: below it, reading weights is what takes time."""
+_FLAT = 1.2
+"""Times one row: below it, reading weights is what takes time, and activations of many rows."""
 _LEAST_POINTS = 5
 _CLEARLY = 0.5
 """Of the error of a straight line, what stairs may have at most to be believed."""
@@ -28,14 +28,35 @@ def measured_tile(kinds: Sequence[LinearTimes]) -> int | None:
     Args:
         kinds: alike in the size of their elements.
     """
-    found = {_tile(times) for times in kinds}
+    found = {_tile(_rising(_points(times))) for times in kinds}
     return found.pop() if len(found) == 1 else None
 
 
-def _tile(times: LinearTimes) -> int | None:
-    """By the largest weight, beside which a launch is least."""
-    sizes, seconds = times.surface.second, times.surface.seconds[-1]
-    points = [(int(n), s) for n, s in zip(sizes, seconds, strict=True) if s > _FLAT * seconds[0]]
+def measured_code_tile(kinds: Sequence[LinearTimes], most_rows: int) -> int | None:
+    """Likewise of products by codes; not of those whose codes take longer to read than any rows to
+    compute.
+
+    Args:
+        most_rows: that are multiplied by codes: so few that the tile in which they are no longer
+            hidden by reading is often the second and last.
+    """
+    points = ([(n, s) for n, s in _points(times) if n <= most_rows] for times in kinds)
+    found = {tile for each in points if (tile := _tile(each)) is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _points(times: LinearTimes) -> list[tuple[int, float]]:
+    """Rows and seconds of the largest weight, beside which a launch is least."""
+    surface = times.surface
+    return [(int(n), s) for n, s in zip(surface.second, surface.seconds[-1], strict=True)]
+
+
+def _rising(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Where it is not reading the weight that takes time."""
+    return [(rows, time_s) for rows, time_s in points if time_s > _FLAT * points[0][1]]
+
+
+def _tile(points: Sequence[tuple[int, float]]) -> int | None:
     if len(points) < _LEAST_POINTS:
         return None
     straight = _error(points, 1)

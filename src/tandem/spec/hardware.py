@@ -23,6 +23,7 @@ class AcceleratorFacts:
             known.
         tile_rows: of how many rows, in whole tiles, products of 16-bit types compute each, as
             measured; None if not known.
+        code_tile_rows: likewise, of products of these by codes.
         quantize_share, dequantize_share: kernels that turn 16 bits into codes, and codes into 16
             bits, as measured: bytes that they read and write, over those of a copy in as much time;
             None if not known, and taken for 1.
@@ -37,6 +38,7 @@ class AcceleratorFacts:
     flops_per_s: Mapping[DType, float]
     compute_capability: float | None = None
     tile_rows: int | None = None
+    code_tile_rows: int | None = None
     quantize_share: float | None = None
     dequantize_share: float | None = None
 

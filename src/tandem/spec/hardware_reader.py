@@ -11,7 +11,7 @@ from tandem.spec.hardware import AcceleratorFacts, HostFacts, LinkFacts
 
 _SHARES = ("memory_efficiency", "compute_efficiency")
 _MAY_BE_ZERO = ("launch_latency_s", "kernel_overhead_s", "latency_s")
-_WHOLE = ("memory_bytes", "cores", "tile_rows")
+_WHOLE = ("memory_bytes", "cores", "tile_rows", "code_tile_rows")
 # By the name's end: what no machine goes beyond. It is a slip of the unit, and sums would overflow.
 _RANGES = {
     "_efficiency": (1e-3, 1.0),
@@ -20,7 +20,7 @@ _RANGES = {
     "_s": (0.0, 3600.0),
     "cores": (1.0, 1e6),
     "compute_capability": (1.0, 99.0),
-    "tile_rows": (1.0, 1024.0),
+    "tile_rows": (1.0, 1024.0),  # also of codes
     "_share": (1e-3, 10.0),
 }
 _FLOPS = (1.0, 1e21)

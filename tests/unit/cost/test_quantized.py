@@ -137,3 +137,12 @@ def test_whole_tiles_are_computed_and_only_their_rows_moved(rows: int, more: int
     mean = replace(TILED, counted_rows=100)
     assert stage.cost(rows + more, mean).compute_s >= stage.cost(rows, mean).compute_s
     assert stage.cost(rows, mean).compute_s >= plain.compute_s
+
+
+@pytest.mark.parametrize(("rows", "computed"), [(80, 128), (64, 64), (200, 200)])
+def test_products_by_codes_compute_whole_tiles_of_their_own(rows: int, computed: int) -> None:
+    """More rows than are multiplied by codes are multiplied by elements."""
+    operations = [op for op in layer_operations(LLAMA) if not op.is_attention]
+    stage = PreciseStage(operations, precision(LLAMA, 4), GPU)
+    tiled = stage.cost(rows, replace(RATES, code_tile_rows=64))
+    assert tiled.compute_s == pytest.approx(stage.cost(computed, RATES).compute_s)

@@ -11,13 +11,14 @@ from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates, best_recompute
 from tandem.cost.park_egger.split_cost import split_cost
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.offline import OfflinePlan
-from tandem.plan.program import OpKind, Part
+from tandem.plan.program import OpKind, Part, Queue
 from tandem.planner.fluid.virtual_time import steady_sweep
 from tandem.planner.offline.answer import offline_answer, offline_plan, recomputation
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.policies import OFFLINE_POLICIES, find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.times import PassOrder
+from tandem.planner.offline.work import operation
 from tandem.planner.policies import OFFLINE, find_policy
 from tandem.planner.question import Question
 from tandem.profiling.measurements import CodeRates
@@ -55,6 +56,27 @@ def test_a_streamed_pass_takes_what_its_bytes_take_on_the_link(window: int) -> N
         assert passed[batches] == pytest.approx(weights_s + kv_s, rel=0.02)
     # weights come once for all batches
     assert passed[4] < 4 * passed[1] * 0.9
+
+
+def test_passes_compute_whole_tiles_and_bounds_do_not_know_of_them() -> None:
+    """80 rows take the accelerator what 128 do, however few of them are moved."""
+    plain = offloaded()
+    card = replace(plain.hardware.accelerator, tile_rows=64)
+    tiled = replace(plain, hardware=replace(plain.hardware, accelerator=card))
+    searches = [OfflineSearch(question) for question in (plain, tiled)]
+    block = BlockCandidate(1, 0, 80, 0, 0)
+    stage = operation((OpKind.STAGE, Queue.ACCEL, Part.POST), 0)
+    times = [
+        [prices.decode(replace(block, resident_rows=rows))(stage).alone_s for rows in (80, 128)]
+        for prices in (search.times.prices for search in searches)
+    ]
+    assert times[1][1] == times[0][1] > times[0][0]
+    assert times[1][0] == times[1][1]
+    least = [search.times.prices.least_decode(block)(stage).alone_s for search in searches]
+    assert least[0] == least[1] == times[0][0]
+    longer = [search.times.time(block).decode.period_s for search in searches]
+    assert longer[1] > 1.05 * longer[0]
+    assert searches[0].bound_tokens_per_s(block) == searches[1].bound_tokens_per_s(block)
 
 
 @pytest.mark.parametrize(

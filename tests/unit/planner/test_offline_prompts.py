@@ -1,13 +1,18 @@
 """Attention within a batch's prompts."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.unit.planner.questions import ask
 
+from tandem.bench.online.cell import Load
 from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.prompt_sizes import PromptSizes
 from tandem.planner.offline.prompts import PromptLoad
+from tandem.planner.offline.sequence_room import SequenceRoom
 from tandem.planner.offline.times import BlockTimes
+from tandem.planner.question import Lengths
 from tandem.spec.tier import Tier
 
 LENGTHS = (200, 1000)
@@ -50,3 +55,38 @@ def test_so_their_pass_takes_longer() -> None:
         for times in (even, uneven)
     )
     assert uneven_s > even_s
+
+
+def test_prompts_of_any_block_have_room_together() -> None:
+    """Of LLaMA-65B's 2,040 requests one of the fourth block's 340 had none, and ran alone."""
+    workload = Load(64, 16).workload(2040)
+    longest = sorted(workload.requests, key=lambda shape: -shape.generated_tokens)
+    tokens = [sum(s.prompt_tokens for s in longest[n : n + 340]) for n in range(0, 2040, 340)]
+    sizes = PromptSizes(Lengths.of(workload), 64, 2048)
+    mean = sum(tokens) / len(tokens)
+    assert mean < max(tokens) < sizes.together_tokens(340) < 1.02 * mean
+    assert sizes.together_tokens(2040) == sum(tokens)
+    assert sizes.together_tokens(1) <= max(shape.prompt_tokens for shape in longest)
+
+
+def test_of_a_prefix_only_what_prompts_have_is_made_anew() -> None:
+    lengths = Lengths.of(Load(64, 16).workload(200))
+    room = SequenceRoom(lengths, 64)
+    whole = sum(shape.prompt_tokens >= 64 for shape in lengths.shapes)
+    assert 0 < whole < 200
+    assert room.made_tokens(64) == pytest.approx(64 * whole / 200)
+    assert room.made_tokens(0) == 0
+
+
+def test_a_link_brings_no_prefixes_that_prompts_are_too_short_for() -> None:
+    """Half of OPT-30B's prompts of 58 to 70 tokens have no whole block to keep activations of."""
+    question = ask("opt-6.7b", "a10g", "server-genoa", prompt="64", generate="16", requests=200)
+    shapes = Load(64, 16).workload(200)
+    alike = BlockTimes(question)
+    unlike = BlockTimes(replace(question, lengths=Lengths.of(shapes)))
+    kvpr = BlockCandidate(4, 0, 0, 20, 0, recomputed_tokens=64)
+    made = unlike.footprint.room.made_tokens(64) / 64
+    crossing = [times.bound.decode_busy(kvpr).link_s for times in (alike, unlike)]
+    none = unlike.bound.decode_busy(replace(kvpr, recomputed_tokens=0)).link_s
+    assert none > crossing[1] > crossing[0]
+    assert (none - crossing[1]) / (none - crossing[0]) == pytest.approx(made, rel=0.1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tandem.probes.effort import coarse
 from tandem.profiling.measurements import LinearTimes
 from tandem.profiling.surface import Surface
-from tandem.profiling.tiles import measured_tile
+from tandem.profiling.tiles import measured_code_tile, measured_tile
 
 ROWS = tuple(map(float, coarse().card_rows))
 SIDE = 4096
@@ -62,3 +62,24 @@ def test_few_sizes_tell_nothing(least: int) -> None:
     """Profiles made before ends of tiles were probed, or of hardly any rows."""
     surface = Surface((SIDE**2,), ROWS[:least], (times(64, 1).surface.seconds[0][:least],))
     assert measured_tile([LinearTimes("float16", surface)]) is None
+
+
+@given(tile=st.sampled_from((32, 64)), read_rows=st.integers(1, 90))
+def test_of_few_rows_by_codes_two_stairs_are_enough(tile: int, read_rows: int) -> None:
+    by_codes = times(tile, min(read_rows, tile + 20), 0.003)
+    others = times(16).surface  # beyond the most rows another kernel multiplies
+    seconds = (
+        code if rows <= 128 else other
+        for rows, code, other in zip(
+            ROWS, by_codes.surface.seconds[0], others.seconds[0], strict=True
+        )
+    )
+    mixed = LinearTimes("int4/64", Surface((SIDE**2,), ROWS, (tuple(seconds),)))
+    assert measured_code_tile([mixed], 128) == tile
+
+
+def test_codes_that_reading_bounds_tell_nothing_and_contradict_nobody() -> None:
+    read = times(64, read_rows=512)
+    assert measured_code_tile([read], 128) is None
+    assert measured_code_tile([read, times(64, read_rows=30)], 128) == 64
+    assert measured_code_tile([times(32, 20), times(64, 30)], 128) is None

@@ -70,7 +70,7 @@ class BlockBound:
     def decode_busy(self, candidate: BlockCandidate) -> Busy:
         """Work of a pass that gives every sequence a token."""
         if candidate not in self._decode:
-            price = self._prices.decode(candidate)
+            price = self._prices.least_decode(candidate)
             self._decode[candidate] = _busy(self._work.decode(candidate), price)
         return self._decode[candidate]
 
@@ -84,12 +84,12 @@ class BlockBound:
     def load_s(self, candidate: BlockCandidate) -> float:
         """Of the link, what it takes to bring a layer, or its MLP."""
         load = operation(LOAD_MLP if candidate.mlps else LOAD, self._q.model.num_layers - 1)
-        return self._prices.decode(candidate)(load).alone_s
+        return self._prices.least_decode(candidate)(load).alone_s
 
     def crossing_s(self, candidate: BlockCandidate) -> float:
         """Of the link's bytes, those of a layer, or its MLP, at the link's rate."""
         found = LOAD_MLP if candidate.mlps else LOAD
-        load = self._prices.decode(candidate)(operation(found, self._q.model.num_layers - 1))
+        load = self._prices.least_decode(candidate)(operation(found, self._q.model.num_layers - 1))
         return load.alone_s * load.link_share
 
     def reads_s(self, candidate: BlockCandidate, layers: int) -> float:
@@ -97,14 +97,14 @@ class BlockBound:
         # its rate is not known where nothing is read
         if not layers:
             return 0.0
-        return layers * self._prices.decode(candidate)(operation(READ, 0)).alone_s
+        return layers * self._prices.least_decode(candidate)(operation(READ, 0)).alone_s
 
     def lent_s(self, candidate: BlockCandidate) -> tuple[float, float]:
         """Of a pass, what the CPU takes to compute a layer, or its MLP, for all batches, and the
         link to bring it.
         """
         work = (CPU_MLP,) if candidate.mlps else CPU_LAYER
-        price = self._prices.decode(candidate)
+        price = self._prices.least_decode(candidate)
         computed_s = sum(price(operation(each, 0)).alone_s for each in work)
         load = operation(LOAD_MLP if candidate.mlps else LOAD, 0)
         return candidate.batches * computed_s, price(load).alone_s
@@ -113,7 +113,7 @@ class BlockBound:
         """Of a pass, what all columns of an MLP take the CPU for all batches, and the link's bytes
         at its rate, if either may have any number.
         """
-        price = self._prices.decode(candidate)
+        price = self._prices.least_decode(candidate)
         computed, load = price(operation(CPU_MLP, 0)), price(operation(LOAD_MLP, 0))
         return candidate.batches * computed.alone_s, load.alone_s * load.link_share
 

@@ -322,11 +322,15 @@ class BlockFootprint:
             real=True,
             divides=candidate.columns > 0,
         )
-        prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
+        prompts = self._together_tokens(candidate)
         kept = 0 if prompts_on_host else prompts * (self.activation_bytes + _TOKEN_BYTES)
         on_cpu = candidate.lent or candidate.columns
         kept += candidate.rows * self._step.token_bytes if on_cpu else 0
         return block_step_bytes(self._step, step) + kept
+
+    def _together_tokens(self, candidate: BlockCandidate) -> int:
+        """Of prompts between two layers."""
+        return max(self._part_tokens, self.prompts.together_tokens(candidate.block_rows))
 
     def host(
         self, candidate: BlockCandidate, *, prompts_on_host: bool, adapts: bool = False
@@ -351,7 +355,7 @@ class BlockFootprint:
         staged = self._step.qkv_token_bytes + self._step.partial_token_bytes
         workspace = (candidate.host_rows if adapts else candidate.cpu_rows) * batches * staged
         if prompts_on_host:
-            prompts = max(self._part_tokens, candidate.block_rows * self.prompt)
+            prompts = self._together_tokens(candidate)
             workspace += prompts * self.activation_bytes
         if candidate.lent or candidate.columns:
             on_cpu = self._on_cpu[candidate.mlps or candidate.columns > 0]

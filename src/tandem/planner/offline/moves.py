@@ -19,6 +19,7 @@ class BlockMoves:
 
     def __init__(self, question: Question, candidates: BlockCandidates, block_size: int) -> None:
         self._q, self._candidates, self._block_size = question, candidates, block_size
+        self._tile_rows: int = question.tile_rows
 
     def of(self, candidate: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """Each of them possible, none the same."""
@@ -54,6 +55,10 @@ class BlockMoves:
                 yield replace(c, recomputed_tokens=tokens)
         for factor in _SIZES:
             yield from self._scaled(c, max(1, round(c.rows * factor)), c.batches, policy)
+        if self._tile_rows > 1:
+            last = c.rows // self._tile_rows * self._tile_rows
+            for rows in {last, last + self._tile_rows} - {0, c.rows}:
+                yield from self._scaled(c, rows, c.batches, policy)
         place = BATCHES.index(c.batches)
         for batches in (*BATCHES[max(0, place - 1) : place], *BATCHES[place + 1 : place + 2]):
             rows = -(-c.block_rows // batches)

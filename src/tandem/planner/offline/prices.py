@@ -31,9 +31,8 @@ class BlockPrices:
     def __init__(
         self, question: Question, precisions: Precisions, footprint: BlockFootprint
     ) -> None:
-        # of prompts, tiles are counted part by part
         self._tiled = question
-        # bounds of blocks are lines over tokens, of which passes have many tiles
+        # bounds are lines over tokens
         question = question.without_tiles()
         self._q, self._precisions, self._footprint = question, precisions, footprint
         self._rates = accelerator_rates(question.hardware, precisions.plain.activations)
@@ -45,13 +44,20 @@ class BlockPrices:
         self._known_prompts: dict[tuple[object, ...], Demand] = {}
 
     def decode(self, candidate: BlockCandidate) -> Price:
-        """Of a pass that gives every sequence a token."""
+        """Of a pass that gives every sequence a token, with all places taken."""
+        return self._decode(candidate, tiled=True)
+
+    def least_decode(self, candidate: BlockCandidate) -> Price:
+        """Likewise, if rows that do not fill their last tile cost nothing: linear in the shares."""
+        return self._decode(candidate, tiled=False)
+
+    def _decode(self, candidate: BlockCandidate, *, tiled: bool) -> Price:
         context = self._q.lengths.context_tokens
         there = candidate.resident_rows + candidate.streamed_rows
         lane = LaneLoad(
             TierLoad(there, context), TierLoad(candidate.cpu_rows, context), candidate.rows
         )
-        return lambda op: self._decoded(candidate, op, lane, context)
+        return lambda op: self._decoded(candidate, op, lane, context, tiled=tiled)
 
     def prefill(self, candidate: BlockCandidate) -> Price:
         """Of the pass over all prompts, in parts as an engine cuts them."""
@@ -72,7 +78,7 @@ class BlockPrices:
         streamed = frozenset(shape.weights.layers)
         return lambda op: (self._windows[op.layer], op.layer in streamed)
 
-    def _demands(self, candidate: BlockCandidate, op: ProgramOp, *, tiled: bool = False) -> Demands:
+    def _demands(self, candidate: BlockCandidate, op: ProgramOp, *, tiled: bool) -> Demands:
         """By the types of what the operation reads.
 
         Args:
@@ -102,16 +108,22 @@ class BlockPrices:
     # --- decoding ---------------------------------------------------------------------------------
 
     def _decoded(
-        self, candidate: BlockCandidate, op: ProgramOp, lane: LaneLoad, context: float
+        self,
+        candidate: BlockCandidate,
+        op: ProgramOp,
+        lane: LaneLoad,
+        context: float,
+        *,
+        tiled: bool,
     ) -> Demand:
-        demands = self._demands(candidate, op)
+        demands = self._demands(candidate, op, tiled=tiled)
         window = self._windows[op.layer]
         seen = min(context, window) if window else context
         if op.part is Part.CACHE:
             return demands.copy(op.queue, self._cache_bytes(candidate, op.queue, context))
         if op.part is Part.PREFIX:
-            size = candidate.streamed_rows * candidate.recomputed_tokens
-            return demands.copy(op.queue, size * self._footprint.activation_bytes)
+            size = self._made_tokens(candidate) * self._footprint.activation_bytes
+            return demands.copy(op.queue, size)
         if op.part is Part.RECOMPUTE:
             return self._recompute(candidate, op)
         # most candidates have most of their operations in common with others
@@ -123,7 +135,7 @@ class BlockPrices:
         if demand is None:
             demand = self._known[key] = demands.of(op, [lane])
         if op.kind is OpKind.ATTEND and op.queue is Queue.ACCEL:
-            tokens = candidate.streamed_rows * max(0.0, seen - candidate.recomputed_tokens)
+            tokens = max(0.0, candidate.streamed_rows * seen - self._made_tokens(candidate))
             return _longer(demand, self._converted_s(candidate, tokens, quantizes=False))
         return demand
 
@@ -143,13 +155,23 @@ class BlockPrices:
             made = self._footprint.page
             return candidate.streamed_rows * made.bytes_per_block_layer / made.block_size
         page = self._footprint.host_page(candidate)
-        tokens = max(1, round(context - candidate.recomputed_tokens))
-        return candidate.streamed_rows * page.blocks_for_tokens(tokens) * page.bytes_per_block_layer
+        blocks = page.blocks_for_tokens(max(1, round(context)))
+        if prefix := candidate.recomputed_tokens:
+            # of prompts that are too short for it all blocks come
+            share = self._footprint.room.made_tokens(prefix) / prefix
+            left = page.blocks_for_tokens(max(1, round(context - prefix)))
+            blocks = share * left + (1 - share) * blocks
+        return candidate.streamed_rows * blocks * page.bytes_per_block_layer
+
+    def _made_tokens(self, candidate: BlockCandidate) -> float:
+        """Of a batch, that are recomputed: prompts may be shorter than a prefix."""
+        each = self._footprint.room.made_tokens(candidate.recomputed_tokens)
+        return candidate.streamed_rows * each
 
     def _recompute(self, candidate: BlockCandidate, op: ProgramOp) -> Demand:
         streamed = self._is_streamed(candidate, op.layer)
         precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
-        tokens = candidate.streamed_rows * candidate.recomputed_tokens
+        tokens = round(self._made_tokens(candidate))
         kernels = gpu_kernels(self._q.hardware.accelerator, precision.activations)
         stage = PreciseStage(self._recomputed, precision, kernels)
         parts, rest = divmod(tokens, MADE_AT_ONCE)
@@ -177,7 +199,7 @@ class BlockPrices:
     ) -> Demand:
         demands, prompt = self._demands(candidate, op, tiled=tiled), self._footprint.prompt
         total = candidate.rows * prompt
-        prefix = candidate.streamed_rows * min(candidate.recomputed_tokens, prompt)
+        prefix = self._made_tokens(candidate)
         if op.part is Part.CACHE:
             page = self._footprint.host_page(candidate)
             tokens = candidate.host_rows * prompt - prefix

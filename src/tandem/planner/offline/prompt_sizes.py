@@ -3,10 +3,14 @@
 import math
 from bisect import bisect_right
 from collections import Counter
+from statistics import fmean, pstdev
 from typing import NamedTuple
 
 from tandem.plan.prompt_parts import PartLimits, PromptSize, prompt_parts
 from tandem.planner.question import Lengths
+
+_MARGIN = 3.0
+"""Standard deviations: prompts that are read together may be longer than the whole job's."""
 
 _MOST_PROMPTS = 2048
 """That are looked at: as many as say what parts of more are like."""
@@ -41,8 +45,20 @@ class PromptSizes:
         blocks = sum(size.blocks for size in self._sizes)
         self.slot_blocks: int = 1 + math.ceil(most_tokens * blocks / sum(tokens))
         self._shortest = min(tokens)
+        self._together: dict[int, int] = {}
         self._packed: dict[int, PartSizes] = {}
         self._least: dict[int, PartSizes] = {}
+
+    def together_tokens(self, rows: int) -> int:
+        """Of so many prompts that are read in one program: a job's share of its tokens, and a
+        margin, since one prompt without room would be read, and decoded, by itself.
+        """
+        if rows not in self._together:
+            tokens = [size.tokens for size in self._sizes]
+            spread = pstdev(tokens) * math.sqrt(rows * max(0.0, 1 - rows / len(tokens)))
+            wanted = math.ceil(rows * fmean(tokens) + _MARGIN * spread)
+            self._together[rows] = min(wanted, rows * max(tokens))
+        return self._together[rows]
 
     def packed(self, rows: int) -> PartSizes:
         """As an engine cuts them.

@@ -51,6 +51,7 @@ class SequenceRoom:
         # the last token of a request needs no KV
         self.longest_blocks: int = -(-max(1, lengths.longest_tokens - 1) // block_size)
         self._needs: dict[int, _Need] = {}
+        self._made: dict[int, float] = {}
 
     def blocks(self, sequences: int, recomputed_tokens: int = 0) -> int:
         """Of so many sequences that run at once; enough for the longest one.
@@ -68,6 +69,18 @@ class SequenceRoom:
         mean = need.mean * (_OUT_OF_STEP if sequences < self._requests else 1.0)
         wanted = math.ceil(sequences * mean + _MARGIN * spread - 1e-9)
         return max(self.longest_blocks, min(wanted, sequences * need.largest))
+
+    def made_tokens(self, recomputed_tokens: int) -> float:
+        """Of a sequence, in the mean, that are recomputed where so many are at most: whole blocks
+        within its prompt.
+        """
+        if recomputed_tokens not in self._made:
+            made = sum(
+                count * (min(recomputed_tokens, prompt) // self._size)
+                for (prompt, _), count in self._shapes.items()
+            )
+            self._made[recomputed_tokens] = made * self._size / self._shapes.total()
+        return self._made[recomputed_tokens]
 
     def _need(self, recomputed_tokens: int) -> _Need:
         """At the fullest pass of sequences that begin together, or of all ages."""
