@@ -6,9 +6,13 @@ the CPU between, its own only where layers overlap, and with what the CPU comput
 the slack that virtual time, or measuring, has found.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tandem.plan.share_terms import ShareTerms
+
+_NOTHING: Mapping[tuple[bool, bool], float] = MappingProxyType({})
 
 
 class PassWork(NamedTuple):
@@ -21,6 +25,13 @@ class PassWork(NamedTuple):
     streamed_tokens: float = 0
     cpu_rows: float = 0
     cpu_tokens: float = 0
+
+    @property
+    def ways(self) -> tuple[bool, bool]:
+        """Whether any KV is streamed, and any attended on the CPU: each has operations of its own,
+        and waits between them, of which terms know nothing but as slack.
+        """
+        return self.streamed_rows > 0, self.cpu_rows > 0
 
     @property
     def host_rows(self) -> float:
@@ -97,17 +108,27 @@ def longest_s(terms: ShareTerms, work: PassWork) -> float:
 
 
 def best_streamed(
-    terms: ShareTerms, work: PassWork, host_rows: int, *, pinned_only: bool = True
+    terms: ShareTerms,
+    work: PassWork,
+    host_rows: int,
+    *,
+    pinned_only: bool = True,
+    slacks: Mapping[tuple[bool, bool], float] = _NOTHING,
 ) -> tuple[int, float]:
     """Of a batch's `host_rows` places, how many are best for streamed sequences, and how long a
     pass with the sequences that there are then takes.
 
     Args:
         pinned_only: no more than pinned memory is for.
+        slacks: by the ways of a pass (`PassWork.ways`), as measured; of others, the terms'.
     """
     most = min(terms.most_streamed_rows, host_rows)
     if pinned_only and terms.most_pinned_rows is not None:
         most = min(most, terms.most_pinned_rows)
-    found = [(pass_s(terms, work.shared(n / host_rows)), n) for n in range(most + 1)]
-    best_s, streamed = min(found)
+
+    def seconds(streamed: int) -> float:
+        shared = work.shared(streamed / host_rows)
+        return slacks.get(shared.ways, terms.slack) * longest_s(terms, shared)
+
+    best_s, streamed = min((seconds(n), n) for n in range(most + 1))
     return streamed, best_s

@@ -78,6 +78,18 @@ def test_of_a_prefix_only_what_prompts_have_is_made_anew() -> None:
     assert room.made_tokens(0) == 0
 
 
+def test_blocks_of_all_passes_are_counted_one_by_one() -> None:
+    lengths = Lengths.of(Load(64, 128).workload(50))
+    room = SequenceRoom(lengths, 64)
+    for made in (0, 64):
+        held = [
+            (shape.prompt_tokens + n) // 64 + 1 - min(made, shape.prompt_tokens) // 64
+            for shape in lengths.shapes
+            for n in range(shape.generated_tokens - 1)
+        ]
+        assert room.blocks_in_passes(made) == pytest.approx(sum(held) / len(held))
+
+
 def test_a_link_brings_no_prefixes_that_prompts_are_too_short_for() -> None:
     """Half of OPT-30B's prompts of 58 to 70 tokens have no whole block to keep activations of."""
     question = ask("opt-6.7b", "a10g", "server-genoa", prompt="64", generate="16", requests=200)
@@ -86,7 +98,10 @@ def test_a_link_brings_no_prefixes_that_prompts_are_too_short_for() -> None:
     unlike = BlockTimes(replace(question, lengths=Lengths.of(shapes)))
     kvpr = BlockCandidate(4, 0, 0, 20, 0, recomputed_tokens=64)
     made = unlike.footprint.room.made_tokens(64) / 64
-    crossing = [times.bound.decode_busy(kvpr).link_s for times in (alike, unlike)]
-    none = unlike.bound.decode_busy(replace(kvpr, recomputed_tokens=0)).link_s
-    assert none > crossing[1] > crossing[0]
-    assert (none - crossing[1]) / (none - crossing[0]) == pytest.approx(made, rel=0.1)
+    none = replace(kvpr, recomputed_tokens=0)
+    alike_s, unlike_s = (
+        times.bound.decode_busy(none).link_s - times.bound.decode_busy(kvpr).link_s
+        for times in (alike, unlike)
+    )
+    assert alike_s > unlike_s > 0
+    assert unlike_s == pytest.approx(made * alike_s, rel=0.02)

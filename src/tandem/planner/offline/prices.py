@@ -26,11 +26,21 @@ Price = Callable[[ProgramOp], Demand]
 
 
 class BlockPrices:
-    """Prices for one question."""
+    """Prices for one question.
+
+    Args:
+        at_mean: of passes in the mean, as long as sequences then are; else all are that long.
+    """
 
     def __init__(
-        self, question: Question, precisions: Precisions, footprint: BlockFootprint
+        self,
+        question: Question,
+        precisions: Precisions,
+        footprint: BlockFootprint,
+        *,
+        at_mean: bool = True,
     ) -> None:
+        self._at_mean = at_mean
         self._tiled = question
         # bounds are lines over tokens
         question = question.without_tiles()
@@ -155,12 +165,10 @@ class BlockPrices:
             made = self._footprint.page
             return candidate.streamed_rows * made.bytes_per_block_layer / made.block_size
         page = self._footprint.host_page(candidate)
-        blocks = page.blocks_for_tokens(max(1, round(context)))
-        if prefix := candidate.recomputed_tokens:
-            # of prompts that are too short for it all blocks come
-            share = self._footprint.room.made_tokens(prefix) / prefix
-            left = page.blocks_for_tokens(max(1, round(context - prefix)))
-            blocks = share * left + (1 - share) * blocks
+        if self._at_mean:
+            blocks = self._footprint.room.blocks_in_passes(candidate.recomputed_tokens)
+        else:
+            blocks = page.blocks_for_tokens(max(1, round(context - candidate.recomputed_tokens)))
         return candidate.streamed_rows * blocks * page.bytes_per_block_layer
 
     def _made_tokens(self, candidate: BlockCandidate) -> float:

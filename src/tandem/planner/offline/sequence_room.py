@@ -52,6 +52,7 @@ class SequenceRoom:
         self.longest_blocks: int = -(-max(1, lengths.longest_tokens - 1) // block_size)
         self._needs: dict[int, _Need] = {}
         self._made: dict[int, float] = {}
+        self._in_passes: dict[int, float] = {}
 
     def blocks(self, sequences: int, recomputed_tokens: int = 0) -> int:
         """Of so many sequences that run at once; enough for the longest one.
@@ -81,6 +82,25 @@ class SequenceRoom:
             )
             self._made[recomputed_tokens] = made * self._size / self._shapes.total()
         return self._made[recomputed_tokens]
+
+    def blocks_in_passes(self, recomputed_tokens: int) -> float:
+        """Of a sequence, in the mean over all passes, but for those that are recomputed: the last
+        one is full in part only.
+        """
+        if recomputed_tokens not in self._in_passes:
+            blocks = passes = 0
+            for (prompt, generated), count in self._shapes.items():
+                made = min(recomputed_tokens, prompt) // self._size
+                begun = self._blocks_up_to(prompt + generated - 2) - self._blocks_up_to(prompt - 1)
+                blocks += count * (begun - (generated - 1) * made)
+                passes += count * (generated - 1)
+            self._in_passes[recomputed_tokens] = blocks / max(1, passes)
+        return self._in_passes[recomputed_tokens]
+
+    def _blocks_up_to(self, last: int) -> int:
+        """Of contexts that end with each token up to this one, from the first, in sum."""
+        whole, rest = divmod(last + 1, self._size)
+        return self._size * whole * (whole + 1) // 2 + rest * (whole + 1)
 
     def _need(self, recomputed_tokens: int) -> _Need:
         """At the fullest pass of sequences that begin together, or of all ages."""

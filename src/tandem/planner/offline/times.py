@@ -65,11 +65,11 @@ class BlockTimes:
         self._prices_at: dict[float, BlockPrices] = {}
 
     def prices_at(self, context_tokens: float) -> BlockPrices:
-        """Prices if sequences were that long in the mean."""
+        """Prices if all sequences were that long."""
         if context_tokens not in self._prices_at:
             lengths = replace(self.question.lengths, context_tokens=context_tokens)
             question = replace(self.question, lengths=lengths)
-            made = BlockPrices(question, self.precisions, self.footprint)
+            made = BlockPrices(question, self.precisions, self.footprint, at_mean=False)
             self._prices_at[context_tokens] = made
         return self._prices_at[context_tokens]
 

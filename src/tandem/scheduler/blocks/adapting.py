@@ -44,11 +44,13 @@ class BlockAdaptation:
 
     def __init__(self, terms: ShareTerms, host_rows: int, streamed_rows: int) -> None:
         self._given = self._reference = terms
+        self._references: dict[tuple[bool, bool], ShareTerms] = {}  # by a pass's ways
         self._host_rows, self._streamed = host_rows, streamed_rows
         self._factors = BlockFactors()
         self._pending: dict[int, PassWork] = {}
         self._last: tuple[int, StepTimes] | None = None
         self._window: list[MeasuredPass] = []
+        self._slacks: dict[tuple[bool, bool], float] = {}
         self._told_bound = False
 
     @property
@@ -90,11 +92,14 @@ class BlockAdaptation:
         passes, self._window = self._window, []
         self._factors = factors_of(self._given, passes, self._factors)
         terms = corrected(self._given, self._factors, passes)
+        ways = passes[-1].work.ways
+        self._slacks[ways] = terms.slack
+        self._reference = self._references.setdefault(ways, self._reference)
         predicted_s = sum(pass_s(self._reference, each.work) for each in passes) / len(passes)
         took_s = sum(each.wall_s for each in passes) / len(passes)
         off = max(took_s / predicted_s, predicted_s / took_s) > 1 + REPLANNED_BEYOND
         if off:
-            self._reference = terms
+            self._reference = self._references[ways] = terms
         before = self._streamed
         changes = self._solve(terms, now)
         bounded = self._bounded(terms, now)
@@ -106,7 +111,7 @@ class BlockAdaptation:
         """Whether other shares are better by enough."""
         if not now.host_rows:
             return False
-        streamed, best_s = best_streamed(terms, now, self._host_rows)
+        streamed, best_s = best_streamed(terms, now, self._host_rows, slacks=self._slacks)
         if best_s * (1 + _WORTH_CHANGING) > pass_s(terms, now):
             return False
         self._streamed = streamed
@@ -116,8 +121,10 @@ class BlockAdaptation:
         """Told once: what pinned memory keeps shares from."""
         if self._told_bound or not now.host_rows:
             return None
-        _, here_s = best_streamed(terms, now, self._host_rows)
-        streamed, best_s = best_streamed(terms, now, self._host_rows, pinned_only=False)
+        _, here_s = best_streamed(terms, now, self._host_rows, slacks=self._slacks)
+        streamed, best_s = best_streamed(
+            terms, now, self._host_rows, pinned_only=False, slacks=self._slacks
+        )
         if best_s * (1 + _WORTH_CHANGING) > here_s:
             return None
         self._told_bound = True
@@ -134,7 +141,8 @@ class BlockAdaptation:
         if streamed == before:
             shares += ", as before"
         else:
-            then_s = pass_s(self._reference, now.shared(streamed / rows))
+            then = now.shared(streamed / rows)
+            then_s = pass_s(self._references.get(then.ways, self._reference), then)
             shares += f" instead of {before} and {rows - before}, so that one should take "
             shares += f"{then_s:.3g} s"
         return (
