@@ -70,7 +70,8 @@ def test_all_sequences_run_to_their_end_in_the_blocks_that_there_are(
         cpu_layers=(2, 3) if homes == LENT else (),
     )
     if plan.streamed_rows and data.draw(st.booleans()):
-        plan = replace(plan, pinned_blocks=data.draw(st.integers(1, plan.host_blocks)))
+        least = 1 if plan.recomputed_tokens else plan.streamed_rows * plan.batches
+        plan = replace(plan, pinned_blocks=data.draw(st.integers(least, plan.host_blocks)))
     config = SchedulerConfig(4, plan.max_model_len, plan.block_size)
     scheduler = BlockScheduler(plan, config, vocab_size=50, eos_ids=(2,))
     wanted = 0

@@ -12,6 +12,7 @@ from tandem.cli.bench_records import JsonOption, finish, report, start, write_so
 if TYPE_CHECKING:
     from tandem.bench.offline.cell import OfflineCell
     from tandem.bench.records import BenchRow
+    from tandem.runtime.paced.perturbed_rates import Perturbation
 
 Outcome = TypeVar("Outcome")
 
@@ -59,6 +60,14 @@ def offline(
             help="Instead, policies that may keep weights and KV in 4 bits, and KVPR's with both.",
         ),
     ] = False,
+    real_time: Annotated[
+        bool,
+        typer.Option(
+            "--real-time",
+            help="Instead, one job on a scaled pair, in real time beside virtual time: two cores, "
+            "a quiet machine.",
+        ),
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw each policy into this PNG.", metavar="FILE")
     ] = None,
@@ -78,10 +87,16 @@ def offline(
     from tandem.bench.online.selection import truth_of
 
     check_policies(policy or ())
+    if real_time:
+        cells_of = {"only": only, "layers": layers, "grid": grid, "quick": quick}
+        cells_of |= {"ablations": ablations, "few-bits": few_bits, "plot": plot}
+        _refuse_beside("real-time", why="one cell of its own", **cells_of)
+        _in_real_time(policy or (), truth_of(seed, plain=plain), machine, json_path)
+        return
     alone = "ablations" if ablations else "few-bits" if few_bits else None
     if alone is not None:
         others = {"few-bits": ablations and few_bits}
-        _refuse_beside(alone, policy=policy, plot=plot, **others)
+        _refuse_beside(alone, why="policies of its own", policy=policy, plot=plot, **others)
     if no_host and not ablations:
         _refuse_no_host()
     chosen = choose_cells(only or (), layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
@@ -104,13 +119,25 @@ def offline(
         print("\n".join(describe(outcome)))
 
 
-def _refuse_beside(flag: str, **given: object) -> None:
+def _in_real_time(
+    policies: "Sequence[str]", truth: "Perturbation", machine: dict[str, Any], path: Path | None
+) -> None:
+    from tandem.bench.offline.real_time import RealTimeJob, describe, rows_of, run_real_time
+    from tandem.bench.offline.suite import SUITE
+
+    job = RealTimeJob(tuple(dict.fromkeys(("auto", *policies)))) if policies else RealTimeJob()
+    outcome = run_real_time(job, truth, report)
+    finish(SUITE, machine, list(rows_of(outcome)), path)
+    print("\n".join(describe(outcome)))
+
+
+def _refuse_beside(flag: str, *, why: str, **given: object) -> None:
     from tandem.spec.errors import ConfigError
 
     named = [name for name, value in given.items() if value]
     if named:
         raise ConfigError(
-            f"--{flag} has policies of its own; leave --{named[0]} or --{flag} out",
+            f"--{flag} has {why}; leave --{named[0]} or --{flag} out",
             param=named[0],
         )
 

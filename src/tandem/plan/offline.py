@@ -263,14 +263,18 @@ class OfflinePlan:
         most = self.most_pinned_bytes
         if most is not None and self.host.pinned_bytes > most:
             raise ConfigError(f"{self.host.pinned_bytes} bytes are pinned, of {most} that may be")
-        if self.pinned_blocks is None:
-            return
-        if not 0 <= self.pinned_blocks <= self.host_blocks:
+        if self.pinned_blocks is not None and not 0 <= self.pinned_blocks <= self.host_blocks:
             raise ConfigError(
                 f"pinned_blocks {self.pinned_blocks} are not among host_blocks {self.host_blocks}"
             )
-        if self.streamed_rows and not self.pinned_blocks:
-            raise ConfigError(f"{self.streamed_rows} sequences are streamed from pinned_blocks 0")
+        # of a prefix that is made anew, a sequence may have no block for some passes
+        streamed = self.streamed_rows * self.batches
+        least = min(streamed, 1) if self.recomputed_tokens else streamed
+        if self.pinned_host_blocks < least:
+            raise ConfigError(
+                f"{streamed} sequences are streamed from {self.pinned_host_blocks} pinned blocks, "
+                "fewer than one each"
+            )
 
     def _check_bits(self) -> None:
         if self.quantized_layers not in QUANTIZED_LAYERS:

@@ -254,3 +254,17 @@ def test_anything_else_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ConfigError, match="make it anew") as error:
         OfflinePlan.from_json(text)
     assert "\n" not in error.value.message
+
+
+def test_each_streamed_sequence_has_a_pinned_block() -> None:
+    """All but those whose prefix is made anew: a short prompt is all prefix."""
+    whole = replace(PLAN, recomputed_tokens=0)
+    assert replace(whole, pinned_blocks=12).pinned_host_blocks == 12
+    for given in ({"pinned_blocks": 11}, {"host_blocks": 11}):
+        with pytest.raises(ConfigError, match="12 sequences are streamed from 11 pinned blocks"):
+            replace(whole, **given)
+    assert replace(PLAN, pinned_blocks=1).pinned_host_blocks == 1
+    with pytest.raises(ConfigError, match="12 sequences are streamed from 0 pinned blocks"):
+        replace(PLAN, pinned_blocks=0)
+    with pytest.raises(ConfigError, match="pinned_blocks 141 are not among host_blocks 140"):
+        replace(PLAN, pinned_blocks=141)

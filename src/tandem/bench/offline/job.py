@@ -1,4 +1,4 @@
-"""One plan's whole job on the paced emulator, in virtual time."""
+"""One plan's whole job on the paced emulator, in virtual time or in real time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,9 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.executed_op import OpListener
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
+from tandem.runtime.paced.executor import PacedClock, RealClock
 from tandem.runtime.paced.host_truth import HostTruth
+from tandem.runtime.paced.pool import HostPool
 from tandem.runtime.paced.report import PacedReport
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.dtype import parse_dtype
@@ -78,7 +80,7 @@ class Executed:
 
 
 def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener] = ()) -> Executed:
-    """Run the cell's job as the plan says.
+    """Run the cell's job as the plan says, in virtual time.
 
     Args:
         listeners: told of every operation.
@@ -86,7 +88,7 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
     Raises:
         ConfigError: the plan cannot be executed.
     """
-    plan, clock, both = planned.plan, VirtualClock(), BothBusy()
+    plan = planned.plan
     assert isinstance(plan, OfflinePlan)
     dtype = parse_dtype(plan.kv_dtype)
     types = block_types(plan, cell.model, dtype)
@@ -95,6 +97,34 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
     )
     columns = plan.cpu_columns
     host = HostTruth(cell.model, page, cell.hardware.host, cell.truth, columns, types)
+    options = PacedOptions(perturbation=cell.truth, cores=(0,), cache_bytes=_NO_CACHE)
+    pool = VirtualPool(host.duration_s)
+    return _executed(cell, planned, options, VirtualClock(), pool, listeners)
+
+
+def execute_in_real_time(cell: OfflineCell, planned: PlanFile, cores: tuple[int, ...]) -> Executed:
+    """Likewise, while real time passes, and the host really attends and computes.
+
+    Args:
+        cores: that do so; the scheduler has another.
+
+    Raises:
+        ConfigError: the plan cannot be executed.
+    """
+    options = PacedOptions(perturbation=cell.truth, cores=cores)
+    return _executed(cell, planned, options, RealClock(), None)
+
+
+def _executed(
+    cell: OfflineCell,
+    planned: PlanFile,
+    options: PacedOptions,
+    clock: PacedClock,
+    pool: HostPool | None,
+    listeners: Sequence[OpListener] = (),
+) -> Executed:
+    plan, both = planned.plan, BothBusy()
+    assert isinstance(plan, OfflinePlan)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         path.write_text(planned.to_json(), "utf-8")
@@ -108,9 +138,9 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
             engine_config(given),
             cell.model,
             cell.hardware,
-            PacedOptions(perturbation=cell.truth, cores=(0,), cache_bytes=_NO_CACHE),
+            options,
             clock=clock,
-            pool=VirtualPool(host.duration_s),
+            pool=pool,
             listeners=(both.executed, *listeners),
         )
     try:
@@ -119,7 +149,7 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
         engine.core.close()
 
 
-def _run(engine: PacedBlocks, workload: Workload, clock: VirtualClock, both: BothBusy) -> Executed:
+def _run(engine: PacedBlocks, workload: Workload, clock: PacedClock, both: BothBusy) -> Executed:
     """Each step is a program over prompts, or a pass, whose tokens have all come when it ends."""
     core = engine.core
     for number, shape in enumerate(workload.requests):

@@ -16,7 +16,8 @@ _CODES = {f"int{bits}": bits for bits in (8, 4)}
 
 
 def block_types(plan: OfflinePlan, spec: ModelSpec, dtype: DType) -> PacedTypes:
-    """Of a plan's layers and of its KV on the host.
+    """Of a plan's layers and of its KV on the host. Nothing is loaded, so that no checkpoint has
+    other types than the plan; what is checked is that they can be emulated.
 
     Args:
         dtype: of activations, and of all that is not in few bits.
