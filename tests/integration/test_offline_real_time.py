@@ -1,6 +1,7 @@
 """A batch job's plan in real time beside virtual time: the same programs, whatever they took."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,8 +9,10 @@ from tandem.bench.offline.real_time import RealTimeJob, describe, rows_of, run_r
 from tandem.bench.online.cell import Load
 from tandem.bench.online.measured import effort_for
 from tandem.bench.online.selection import truth_of
+from tandem.cli import bench_offline
 from tandem.kernels import native
 from tandem.models.catalogue import plannable_spec
+from tandem.spec.errors import ConfigError
 
 EFFORT = replace(
     effort_for(plannable_spec("llama-2-7b")),
@@ -47,3 +50,11 @@ def test_a_job_s_programs_are_the_same_in_both_times() -> None:
     assert ratio == pytest.approx(run.virtual.tokens_per_s / (sum(reached) / 2))
     told = "\n".join(describe(outcome))
     assert told.count("invalid: ") == 2 - valid
+
+
+@pytest.mark.parametrize("other", ["grid", "quick", "ablations", "few_bits"])
+def test_it_has_one_cell_of_its_own(other: str) -> None:
+    flag = other.replace("_", "-")
+    given: dict[str, Any] = {"real_time": True, other: True}
+    with pytest.raises(ConfigError, match=f"one cell of its own; leave --{flag} or --real-time"):
+        bench_offline.offline(**given)
