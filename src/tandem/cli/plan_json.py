@@ -137,6 +137,7 @@ def _option(answer: Answer, option: Option) -> dict[str, Any]:
         "candidate": option.candidate._asdict(),
         "description": option.candidate.describe(answer.question.model.num_layers),
         **asdict(rates),
+        "job_tokens_per_s": option.tokens_per_s,
         "bound_tokens_per_s": option.prediction.bound_tokens_per_s,
         "busy": dict(option.prediction.busy),
         "bottleneck": option.prediction.bottleneck[0],

@@ -51,7 +51,7 @@ def answer_text(
     yield ""
     yield from _limits(answer)
     if answer.exposure is not None:
-        yield from exposure_text(answer.exposure, _compared_by(answer))
+        yield from exposure_text(answer.exposure, _exposed_by(answer))
     if answer.alternatives:
         yield ""
         yield f"Rejected{_basis(answer)}"
@@ -206,10 +206,15 @@ def _compared_by(answer: Answer) -> str:
     rate = answer.chosen.tokens_per_s
     if format_figure(rate) == format_figure(_throughput(answer)):
         return ""
-    if answer.arrivals is not None:
-        return "with all places taken"
-    in_step = format_figure(answer.job_tokens_per_s) != format_figure(rate)
-    return "of the job if its requests were out of step" if in_step else "of the job"
+    return "of the job" if answer.arrivals is None else "with all places taken"
+
+
+def _exposed_by(answer: Answer) -> str:
+    """Likewise, of the plan where rates are off, for which no job is lived through."""
+    rate = format_figure(answer.chosen.prediction.rates.job_tokens_per_s)
+    if answer.chosen.in_step_per_s is None or rate == format_figure(answer.job_tokens_per_s):
+        return _compared_by(answer)
+    return "of the job if its requests were out of step"
 
 
 def _ceiling(answer: Answer, most: float) -> str:

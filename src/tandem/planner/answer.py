@@ -5,17 +5,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from tandem.memory.host_default import default_host_blocks
-from tandem.plan.interposition import token_sweeps
-from tandem.plan.online import USUAL_JOIN_WAIT_S, OnlinePlan
+from tandem.plan.online import OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.aside import Aside, InTurn
-from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.engine_plan import engine_plan
 from tandem.planner.exposure import Exposure, exposure
 from tandem.planner.footprint import TierUse
-from tandem.planner.job_time import job_in_waves_s
+from tandem.planner.in_step import InStep
 from tandem.planner.option import Option
-from tandem.planner.places import num_places
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceiling
@@ -25,6 +23,7 @@ from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.sensitivity import Sensitivity, begin_sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
+from tandem.spec.precision import Precision
 from tandem.spec.units import format_duration, format_size
 
 _NUM_ALTERNATIVES = 3
@@ -117,12 +116,12 @@ def answer(
         )
     question = with_steps_that_fit(question, policy)
     search = Search(question, aside=aside)
-    chosen, best = choose(search, policy), search.best(policy)
-    assert best is not None, "something was chosen"
-    others = distinct(chosen, search.alternatives(policy, chosen))
+    in_step = InStep(search)
+    chosen = _chosen(search, in_step, policy)
+    others = distinct(chosen, in_step.alternatives(policy, chosen))
     alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
     search.begin_ceiling(policy, chosen.candidate.step_tokens)
-    gains = begin_sensitivities(search, policy, best, aside)
+    gains = begin_sensitivities(search, policy, in_step, chosen, aside)
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
@@ -140,7 +139,7 @@ def answer(
         cpu_memory_bytes=_cpu_memory_bytes(search, plan, device if question.host_only else host),
         arrivals=arrivals,
         request_s=search.predictor.request_s(seen),
-        job_s=_job_s(search, chosen, plan, arrivals),
+        job_s=_job_s(search, chosen, arrivals),
         main_request_s=search.predictor.main_request_s(seen) if in_every_sweep else None,
         cohort_request_s=None if seen.slow_tpot_s is None else search.predictor.request_s(seen),
         alternatives=alternatives,
@@ -149,7 +148,7 @@ def answer(
         ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
         # before other policies are searched for, which sensitivities would start from as well
         sensitivities=tuple(gain for wait in gains if (gain := wait()) is not None),
-        policies=compare_policies(search) if compare else (),
+        policies=_each_policy(in_step, question.precision) if compare else (),
         robustness=robustness(search, policy, chosen, alternatives) if robust else None,
     )
 
@@ -159,7 +158,8 @@ def _exposure(search: Search, chosen: Option) -> Exposure:
         rates = Search(other, like=search).predictor.rates(chosen.candidate)
         return rates.job_tokens_per_s, other.allows(rates.worst_tpot_s)
 
-    return exposure(search.question, chosen.tokens_per_s, speed)
+    planned_per_s = chosen.prediction.rates.job_tokens_per_s
+    return exposure(search.question, planned_per_s, speed)
 
 
 def distinct(chosen: Option, options: Iterable[Option]) -> Iterator[Option]:
@@ -200,79 +200,37 @@ def choose(search: Search, policy: Policy) -> Option:
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
-    chosen = search.choice(policy)
+    return _chosen(search, InStep(search), policy)
+
+
+def compare_policies(search: Search) -> tuple[PolicyResult, ...]:
+    """The best option of every policy that can be executed."""
+    return _each_policy(InStep(search), search.question.precision)
+
+
+def _chosen(search: Search, in_step: InStep, policy: Policy) -> Option:
+    chosen = in_step.choice(policy)
     if chosen is None:
         raise _nothing(search.question, policy, search)
     return chosen
 
 
-def compare_policies(search: Search) -> tuple[PolicyResult, ...]:
-    """The best option of every policy that can be executed."""
-    precision = search.question.precision
+def _each_policy(in_step: InStep, precision: Precision) -> tuple[PolicyResult, ...]:
     policies = (policy.for_weights(precision) for policy in POLICIES.values())
-    return tuple(PolicyResult(policy, search.choice(policy)) for policy in policies)
+    return tuple(PolicyResult(policy, in_step.choice(policy)) for policy in policies)
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:
     """What the engine executes."""
-    question, candidate, footprint = search.question, option.candidate, search.footprint
-    longest = question.lengths.longest_tokens
-    places = num_places(question, candidate)
-    beside = places - candidate.rows  # whose prompt is read, in either tier
-    cap = places * footprint.longest_blocks
-    device_blocks = min(cap, footprint.device_blocks(candidate))
-    return OnlinePlan(
-        strategy=candidate.strategy,
-        weights=candidate.placement(question.model),
-        embedding="host" if candidate.embedding else "resident",
-        cpu_rules=candidate.cpu_rules(question.model, places),
-        device_blocks=device_blocks,
-        host_blocks=min(cap, footprint.host_blocks(candidate)),
-        block_size=question.block_size,
-        max_model_len=longest,
-        max_num_seqs=places,
-        max_num_batched_tokens=question.step_of(candidate.step_tokens),
-        max_cohorts=candidate.num_cohorts,
-        max_cohort_rows=candidate.cohort_rows,
-        max_join_wait_s=_join_wait_s(option, question.model.num_layers),
-        interposition_budget=candidate.passes,
-        kv_placement=candidate.kv_placement,
-        max_host_seqs=candidate.max_host_seqs and candidate.max_host_seqs + beside,
-        max_device_seqs=candidate.max_device_seqs and candidate.max_device_seqs + beside,
-        prompts_on_device=candidate.reads_here,
-        split_blocks=_split_blocks(candidate, device_blocks),
-    )
+    return engine_plan(search.question, search.footprint, option)
 
 
-def _job_s(search: Search, chosen: Option, plan: OnlinePlan, arrivals: Arrivals | None) -> float:
-    question, predictor, rates = search.question, search.predictor, chosen.prediction.rates
-    if arrivals is not None:
-        return predictor.job_s(rates, arrivals.rates)
-    if question.objective == "latency":
-        return predictor.job_s(rates)
-    return job_in_waves_s(question, predictor, chosen.candidate, plan)
-
-
-def _split_blocks(candidate: Candidate, device_blocks: int) -> int:
-    """Of each request that lies in both tiers, on the accelerator: as many as there are for all,
-    but for the one that each of those that run may need while the last one comes.
-    """
-    if not candidate.device_share:
-        return 0
-    return max(1, device_blocks // candidate.rows - 1)
-
-
-def _join_wait_s(option: Option, num_layers: int) -> float:
-    """As long as a sweep takes, for each layer that a cohort leaves behind in one: sweeps were
-    timed with all their joins, and a cohort that is refused waits for the sweep after the next.
-    """
-    candidate = option.candidate
-    if not candidate.has_cohorts:
-        return USUAL_JOIN_WAIT_S
-    visits = 1
-    if candidate.passes:
-        visits = max(map(len, token_sweeps(num_layers, candidate.passes)))
-    return max(USUAL_JOIN_WAIT_S, visits * option.prediction.rates.tpot_s)
+def _job_s(search: Search, chosen: Option, arrivals: Arrivals | None) -> float:
+    if chosen.in_step_per_s is not None:
+        lengths = search.question.lengths
+        return lengths.requests * lengths.generated_tokens / chosen.in_step_per_s
+    rates = chosen.prediction.rates
+    return search.predictor.job_s(rates, None if arrivals is None else arrivals.rates)
 
 
 def _cpu_memory_bytes(search: Search, plan: OnlinePlan, use: TierUse) -> int | None:

@@ -226,6 +226,8 @@ class Footprint:
         wanted = self._row_blocks(candidate, device, host)
         if wanted[0] > device or wanted[1] > host or self.longest_blocks > device + host:
             return False
+        if self.longest_blocks <= device:  # an engine divides only what the device does not hold
+            return False
         return self._q.prompts_keep_up(rows, rows, step)
 
     def _room(self, strategy: Strategy, elsewhere: Elsewhere, step_tokens: int) -> Room:

@@ -1,5 +1,7 @@
 """When the last request of a job ends that are all there at once."""
 
+import math
+
 from tandem.plan.online import OnlinePlan
 from tandem.planner.candidate import Candidate
 from tandem.planner.passing import LEAVING_SWEEPS, passing_sweeps
@@ -14,15 +16,23 @@ _GENERATIONS = 12
 
 
 def job_in_waves_s(
-    question: Question, predictor: Predictor, candidate: Candidate, plan: OnlinePlan
+    question: Question,
+    predictor: Predictor,
+    candidate: Candidate,
+    plan: OnlinePlan,
+    share: float = 1.0,
 ) -> float:
-    """Seconds that an engine takes which is told this plan."""
+    """Seconds that an engine takes which is told this plan.
+
+    Args:
+        share: of the usual work that is spent on it, to compare many.
+    """
     lengths = question.lengths
     usual = RequestShape(round(lengths.prompt_tokens), max(1, round(lengths.generated_tokens)))
     shapes = lengths.shapes or (usual,) * lengths.requests
     wave, sweep_s = _wave(question, candidate, plan), predictor.sweep_times(candidate)
     most = 2 * (_GENERATIONS // 2) * plan.max_num_seqs
-    part, those = part_of(wave, shapes[:most])
+    part, those = part_of(wave, shapes[:most], share)
     if len(shapes) <= most:
         return part.job_s(those, sweep_s)
     # by when they begin: how long the last ones outlast the others is no part of a pace
@@ -43,7 +53,11 @@ def _wave(question: Question, candidate: Candidate, plan: OnlinePlan) -> Wave:
     per_prompt = leaving = 0.0
     if candidate.reads_here:
         sweeps = passing_sweeps(question.lengths.prompt_tokens, room)
-        per_prompt, leaving = sweeps / candidate.prompts_here, float(LEAVING_SWEEPS)
+        here = candidate.prompts_here
+        if not candidate.device_rows:  # all of the pool is theirs, and weights may leave more of it
+            prompt_blocks = math.ceil(question.lengths.prompt_tokens / plan.block_size)
+            here = max(here, plan.device_blocks // prompt_blocks)
+        per_prompt, leaving = sweeps / here, float(LEAVING_SWEEPS)
     return Wave(
         homes=(
             Home(device, on_device, True),

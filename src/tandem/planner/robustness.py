@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from tandem.planner.in_step import InStep
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.search.search import Search
@@ -113,15 +114,15 @@ def robustness(
     cases: list[WrongRates[Option]] = []
     for errors, question in wrong_machines(search.question):
         other = Search(question, like=search, known=known)
-        rates = [other.predictor.rates(candidate) for candidate in known]
-        bound_s = question.tpot_bound_s
+        in_step, predict = InStep(other), other.predictor.predict
+        plan, *others = (in_step.of(Option(each, predict(each))) for each in known)
         cases.append(
             WrongRates(
                 errors,
-                rates[0].job_tokens_per_s,
-                bound_s is None or rates[0].worst_tpot_s <= bound_s,
-                tuple(rate.job_tokens_per_s for rate in rates[1:]),
-                other.best(policy),
+                plan.tokens_per_s,
+                question.allows(plan.prediction.rates.worst_tpot_s),
+                tuple(rival.tokens_per_s for rival in others),
+                in_step.best(policy, known),
             )
         )
     return Robustness(chosen.tokens_per_s, tuple(cases))

@@ -1,12 +1,14 @@
 """What more of a resource would bring, by planning anew for the larger machine."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from tandem.planner.aside import Aside
+from tandem.planner.candidate import Candidate
 from tandem.planner.footprint import Footprint
 from tandem.planner.host_alone import with_more_memory
+from tandem.planner.in_step import InStep
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
@@ -38,22 +40,31 @@ class Sensitivity:
 
 
 def begin_sensitivities(
-    search: Search, policy: Policy, best: Option, aside: Aside
+    search: Search, policy: Policy, in_step: InStep, chosen: Option, aside: Aside
 ) -> list[Callable[[], Sensitivity | None]]:
-    """One more of each resource. The best candidate is always tried on the larger machine.
+    """One more of each resource. The best candidates are always tried on the larger machine.
 
     Returns: what waits for each; None: nothing keeps to the policy and the question's bound there.
     """
+    ranked, best = search.best(policy), in_step.best(policy, [chosen.candidate])
+    assert ranked is not None, "something was chosen"
+    assert best is not None, "and lived through"
+    known = list(dict.fromkeys([ranked.candidate, best.candidate, chosen.candidate]))
     return [
-        aside.begin(partial(_larger, search, policy, best, change, larger))
+        aside.begin(partial(_larger, search, policy, best, known, change, larger))
         for change, larger in larger_machines(search.question)
     ]
 
 
 def _larger(
-    search: Search, policy: Policy, best: Option, change: str, larger: Question
+    search: Search,
+    policy: Policy,
+    best: Option,
+    known: Sequence[Candidate],
+    change: str,
+    larger: Question,
 ) -> Sensitivity | None:
-    option = Search(larger, like=search, known=[best.candidate]).best(policy)
+    option = InStep(Search(larger, like=search, known=known)).best(policy, known)
     if option is None:
         return None
     return Sensitivity(change, option, option.tokens_per_s / best.tokens_per_s - 1)

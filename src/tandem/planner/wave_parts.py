@@ -23,9 +23,15 @@ _LONGEST = 4
 """Of the longest request, how many a part's pool holds: else there is no room for several."""
 
 
-def part_of(wave: Wave, shapes: Sequence[RequestShape]) -> tuple[Wave, Sequence[RequestShape]]:
-    """A part of a wave and of its requests; all of both where there are not many."""
-    rows = _rows(wave, shapes)
+def part_of(
+    wave: Wave, shapes: Sequence[RequestShape], share: float = 1.0
+) -> tuple[Wave, Sequence[RequestShape]]:
+    """A part of a wave and of its requests; all of both where there are not many.
+
+    Args:
+        share: of the usual work, for which the part is made.
+    """
+    rows = _rows(wave, shapes, share)
     if wave.places < _LEAST * rows:
         return wave, shapes
     each = wave.places / rows
@@ -44,9 +50,9 @@ def part_of(wave: Wave, shapes: Sequence[RequestShape]) -> tuple[Wave, Sequence[
     return part, found
 
 
-def _rows(wave: Wave, shapes: Sequence[RequestShape]) -> int:
+def _rows(wave: Wave, shapes: Sequence[RequestShape], share: float) -> int:
     """Places of a part."""
-    work = _ALIKE_WORK if len(set(shapes)) == 1 else _WORK
+    work = share * (_ALIKE_WORK if len(set(shapes)) == 1 else _WORK)
     longest = max(shape.prompt_tokens + shape.generated_tokens for shape in shapes)
     pool = max(home.blocks for home in wave.homes if home.most)
     each = min(

@@ -76,7 +76,7 @@ class ExpertSpec:
     renormalized: bool = True
     dense_layers: tuple[int, ...] = ()
 
-    def touched_share(self, tokens: int) -> float:
+    def touched_share(self, tokens: float) -> float:
         """Expected share of a layer's experts that some of `tokens` tokens go to.
 
         Each token's choice is taken to be uniform, and independent of the others': 1 - (1 - k/n)^t.

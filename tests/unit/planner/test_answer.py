@@ -36,7 +36,7 @@ def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> Non
     assert list(changes) == ["+1 GB GPU memory", "+10 GB/s link", "+8 cores"]
     assert min(changes.values()) >= found.chosen.tokens_per_s
     assert min(entry.gain for entry in found.sensitivities) >= 0
-    assert changes["+10 GB/s link"] > 1.05 * found.chosen.tokens_per_s
+    assert changes["+8 cores"] > 1.01 * found.chosen.tokens_per_s
     by_policy = {result.policy.name: result.option for result in found.policies}
     assert list(by_policy) == list(POLICIES)
     assert by_policy["auto"] == found.chosen
@@ -70,9 +70,9 @@ def test_of_plans_as_fast_the_simpler_one_with_the_shorter_job_is_chosen(acceler
 def test_what_limits_is_read_from_sweeps_with_prompts_as_well() -> None:
     precision = Precision.uniform(DType.BFLOAT16)  # slow on a T4, where prompts set the pace
     # so many that how rows fill up and run out does not count
-    found = answer(ask("llama-3.1-8b", "t4", requests=50_000, precision=precision))
+    found = answer(ask("llama-3.1-8b", "t4", requests=50_000, precision=precision), "ride-along")
     gains = {entry.change: entry.gain for entry in found.sensitivities}
-    assert gains["+10 GB/s link"] < 0.02  # of the sweeps in which no prompt begins
+    assert gains["+10 GB/s link"] < 0.05  # of the sweeps in which no prompt begins
     prediction = found.chosen.prediction
     assert prediction.rates.prefill_share > 0.7
     assert prediction.bottleneck[0] == "accelerator"

@@ -7,6 +7,8 @@ from tests.unit.planner.questions import ask, short
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import answer
+from tandem.planner.in_step import InStep
+from tandem.planner.option import Option
 from tandem.planner.question import Question
 from tandem.planner.robustness import Robustness
 from tandem.planner.search.search import Search
@@ -80,8 +82,10 @@ def test_the_plan_stays_and_the_best_is_no_worse() -> None:
         wrong_machines(STREAMED), given.robustness.cases, strict=True
     ):
         assert case.errors == errors
-        alone = Search(question).predictor.rates(given.chosen.candidate)
-        assert case.plan_tokens_per_s == pytest.approx(alone.job_tokens_per_s)
+        search = Search(question)
+        candidate = given.chosen.candidate
+        alone = InStep(search).of(Option(candidate, search.predictor.predict(candidate)))
+        assert case.plan_tokens_per_s == pytest.approx(alone.tokens_per_s)
         assert case.best is not None
         most = max(case.plan_tokens_per_s, *case.rivals_tokens_per_s)
         assert case.best.tokens_per_s >= most * (1 - 1e-5)
@@ -93,8 +97,8 @@ def test_a_slow_link_matters_most_where_weights_are_streamed() -> None:
     robust = found(STREAMED)
     assert robust.decisive == "link"
     slower = {number: case.plan_tokens_per_s for case in robust.cases[:3] for number in case.errors}
-    # Sweeps that read prompts wait for the accelerator too, so a little less than all of it shows.
-    assert slower["link"] / robust.planned_tokens_per_s == pytest.approx(0.85, abs=0.04)
+    # Sweeps that read prompts wait for the accelerator, too, so not all of it shows.
+    assert 0.84 < slower["link"] / robust.planned_tokens_per_s < 0.92
     assert robust.worst.regret == max(case.regret for case in robust.cases)
 
 

@@ -79,7 +79,9 @@ class OtherSizes:
                 best = self._in_smaller_steps(best, policy)
         if best is None:
             return None
-        least = WORTH_RESIZING * (usual or best).tokens_per_s
+        if usual is not None and self._streams_long_prompts(best):
+            best = self._in_steps_of(max(self._q.steps[1:]), best, policies[0]) or best
+        least = WORTH_RESIZING * best.tokens_per_s
         for policy in policies:
             best = self._resized(best, policy, least)
         best = self._moved_on(best, policies[0])
@@ -88,6 +90,14 @@ class OtherSizes:
         if usual is not None and best.tokens_per_s <= WORTH_A_SIZE * usual.tokens_per_s:
             return usual
         return best
+
+    def _streams_long_prompts(self, best: Option) -> bool:
+        """Whether weights come for each of a prompt's chunks: the largest steps need the fewest,
+        and are then searched by themselves, since what is good there may be far from the best here.
+        """
+        prompt_tokens = self._q.lengths.prompt_tokens
+        apart = best.candidate.elsewhere.not_resident > 0
+        return apart and prompt_tokens > self._q.max_num_batched_tokens
 
     def _resized(self, best: Option, policy: Policy, least: float) -> Option:
         """The best one of each strategy in steps of other sizes, if it is near the best; with

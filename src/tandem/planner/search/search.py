@@ -5,6 +5,7 @@ most, given how far short of its bound that kind has fallen so far. The search e
 promises more than what has been found, and then moves the best of some kinds a little.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -173,6 +174,30 @@ class Search:
         short = [option for option in near if self._job_s(option) * AS_FAST <= shortest_s]
         return min(short, key=complexity)
 
+    def contenders(self, policy: Policy, share: float) -> list[Option]:
+        """The best option found of each kind, by where prompts are read and the size of steps, that
+        reach this share of the best one's tokens per second: the best of every strategy, then the
+        second of each, and so on.
+        """
+        known = self._options.bests_by(
+            lambda c: (self._kinds.of(c), c.reads_here, c.step_tokens), policy
+        )
+        found = sorted(known.values(), key=lambda option: -option.tokens_per_s)
+        places: dict[Option, int] = {}
+        ahead = Counter[str]()
+        for option in found:
+            if option.tokens_per_s >= share * found[0].tokens_per_s:
+                places[option] = ahead[option.candidate.strategy]
+                ahead[option.candidate.strategy] += 1
+        return sorted(places, key=lambda option: places[option])
+
+    def tried(self, candidate: Candidate, policy: Policy) -> Option | None:
+        """It, if it is allowed, fits, and keeps the bound on time per token."""
+        if not self._options.possible(candidate, policy):
+            return None
+        option = self._options.of(candidate)
+        return option if self._options.in_time(option) else None
+
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
         """The best option found of each kind that the chosen one is not, in steps of any size, best
         first.
@@ -195,8 +220,7 @@ class Search:
                 return
             else:
                 found.remove(best)
-                if best.tokens_per_s <= chosen.tokens_per_s:
-                    yield best
+                yield best
 
     def _narrower(self, policy: Policy) -> list[Policy]:
         """Those that allow less and are searched as if alone."""

@@ -1,0 +1,99 @@
+"""Jobs whose requests are all there at once: which plan ends first, whatever is steadily faster."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.planner.questions import ask
+
+from tandem.planner.answer import answer, choose, online_plan
+from tandem.planner.in_step import InStep, is_in_step, job_s
+from tandem.planner.policies import POLICIES
+from tandem.planner.question import Question
+from tandem.planner.search.search import Search
+from tandem.planner.search.step_sizes import with_steps_that_fit
+from tandem.simulator.build import Planned
+from tandem.simulator.simulate import simulate
+from tandem.spec.units import GIB
+from tandem.spec.workload import drawn_workload, parse_lengths
+
+AUTO, GPU_ONLY = POLICIES["auto"], POLICIES["gpu-only"]
+# one place less than requests: the last would run by itself once all others have ended
+SPARE = ask("mistral-small-24b", "rtx3090", "server-genoa", prompt="64", generate="16", requests=60)
+WAVES = ask("llama-3.1-8b", "a100-40", prompt="200", generate="200", requests=400)
+LONG = ask("llama-3.2-1b", "a10g", prompt="128", generate="1000", requests=200)
+
+
+def searched(question: Question) -> Search:
+    steps = (128, 256, 512, 1024, 2048, 4096, 8192)
+    return Search(with_steps_that_fit(replace(question, step_sizes=steps), AUTO))
+
+
+def simulated_s(search: Search, policy: str) -> float:
+    option = choose(search, POLICIES[policy])
+    plan, lengths = online_plan(search, option), search.question.lengths
+    workload = drawn_workload(
+        parse_lengths(f"{lengths.prompt_tokens:.0f}", "prompt"),
+        parse_lengths(f"{lengths.generated_tokens:.0f}", "generate"),
+        lengths.requests,
+    )
+    took_s = simulate(Planned(search.question, option, plan), workload).duration_s
+    assert took_s == pytest.approx(job_s(search, option), rel=0.06)
+    return took_s
+
+
+@pytest.mark.parametrize("question", [SPARE, WAVES, LONG], ids=["spare", "waves", "long"])
+def test_no_policy_s_job_ends_before_that_of_auto(question: Question) -> None:
+    search = searched(question)
+    assert simulated_s(search, "auto") <= 1.02 * simulated_s(search, "gpu-only")
+
+
+def test_the_choice_ends_before_the_plan_that_is_steadily_fastest() -> None:
+    search = searched(SPARE)
+    steady, chosen = search.choice(AUTO), choose(search, AUTO)
+    assert steady is not None
+    assert job_s(search, steady) > 1.2 * job_s(search, chosen)
+    places = online_plan(search, chosen).max_num_seqs
+    assert places == SPARE.lengths.requests  # none is left for another wave
+
+
+def test_requests_come_in_even_waves() -> None:
+    search = searched(WAVES)
+    chosen, steady = choose(search, GPU_ONLY), search.choice(GPU_ONLY)
+    assert steady is not None
+    assert WAVES.lengths.requests % steady.candidate.rows
+    assert WAVES.lengths.requests % chosen.candidate.rows == 0
+
+
+def test_what_comes_over_time_or_alone_is_chosen_by_its_steady_state() -> None:
+    coming = replace(WAVES, lengths=replace(WAVES.lengths, duration_s=100.0))
+    for question in (coming, replace(WAVES, objective="latency")):
+        assert not is_in_step(question)
+        search = Search(question)
+        found = InStep(search).choice(AUTO)
+        assert found == search.choice(AUTO)
+        assert found is not None
+        assert found.in_step_per_s is None
+
+
+def test_all_that_is_compared_is_of_the_job_in_step() -> None:
+    found = answer(replace(WAVES, device_bytes=20 * GIB), compare=True)
+    options = [found.chosen, *found.alternatives]
+    options += [result.option for result in found.policies if result.option]
+    options += [entry.option for entry in found.sensitivities]
+    assert all(option.in_step_per_s == option.tokens_per_s for option in options)
+    assert found.job_tokens_per_s == pytest.approx(found.chosen.tokens_per_s)
+    best = max(result.option.tokens_per_s for result in found.policies if result.option)
+    assert best <= 1.011 * found.chosen.tokens_per_s
+    assert min(entry.gain for entry in found.sensitivities) >= -1e-9
+
+
+def test_requests_that_the_accelerator_holds_are_not_divided() -> None:
+    """An engine divides none whose KV the accelerator's pool holds, so no plan may count on it."""
+    search = Search(ask("opt-66b", "rtx4090", requests=50))
+    candidate = search.best(AUTO)
+    assert candidate is not None
+    found = candidate.candidate._replace(
+        strategy="ride-along", device_rows=0, host_rows=20, device_share=0.2, prompts_here=0
+    )
+    assert search.footprint.device_blocks(found) >= search.footprint.longest_blocks
+    assert not search.footprint.fits(found)
