@@ -28,6 +28,8 @@ def make(case: tuple[str, str, Load, int]) -> VirtualCell:
     return virtual_cell(make_cell(hardware, model, 8, load, truth))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # a minute alone, every policy executed
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}, {case[1]}")
 def test_auto_is_at_least_as_good_as_each_policy_predicted_and_executed(
     case: tuple[str, str, Load, int],

@@ -1,11 +1,12 @@
 """Copies of this process, which compute something while it goes on."""
 
 import os
-import pickle
-import signal
 import threading
 from collections.abc import Callable
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,46 +24,45 @@ class Children:
 
     def __init__(self, cores: int | None = None) -> None:
         self._cores = len(os.sched_getaffinity(0)) if cores is None else cores
-        self._running: dict[int, int] = {}  # ends of pipes, by process
+        self._running: dict[BaseProcess, Connection] = {}
 
     def __enter__(self) -> "Children":
         return self
 
     def __exit__(self, *_: object) -> None:
         for child in self._running:
-            os.kill(child, signal.SIGKILL)
-        for child, pipe in self._running.items():
-            os.close(pipe)
-            os.waitpid(child, 0)
+            child.kill()
+        for child, results in self._running.items():
+            results.close()
+            child.join()
         self._running.clear()
 
     def begin(self, compute: Callable[[], T]) -> Callable[[], T]:
-        """Computes it in a child from now on; returns what waits for the result, which is pickled
-        on its way.
-        """
+        """Computes it in a child from now on; returns what waits for the result."""
         if self._cores < 2 or threading.active_count() > 1:
             return compute
-        ours, theirs = os.pipe()
-        child = os.fork()
-        if not child:
-            _compute(compute, theirs)
-        os.close(theirs)
+        copies = get_context("fork")
+        ours, theirs = copies.Pipe(duplex=False)
+        child = copies.Process(target=_compute, args=(compute, theirs), daemon=True)
+        child.start()
+        theirs.close()
         self._running[child] = ours
         return partial(self._result, child, compute)
 
-    def _result(self, child: int, compute: Callable[[], T]) -> T:
-        with os.fdopen(self._running.pop(child), "rb") as pipe:
-            found = pipe.read()
-        _, status = os.waitpid(child, 0)
-        return compute() if status else pickle.loads(found)  # noqa: S301 (our own child's)
+    def _result(self, child: BaseProcess, compute: Callable[[], T]) -> T:
+        with self._running.pop(child) as results:
+            try:
+                found = results.recv()
+            except EOFError:
+                child.join()
+                return compute()
+        child.join()
+        return found
 
 
-def _compute(compute: Callable[[], object], pipe: int) -> None:
+def _compute(compute: Callable[[], object], results: Connection) -> None:
     """In the child, which does nothing else, and leaves what it shares with its parent alone."""
-    status = 1
     try:
-        with os.fdopen(pipe, "wb") as result:
-            result.write(pickle.dumps(compute(), pickle.HIGHEST_PROTOCOL))
-        status = 0
+        results.send(compute())
     finally:
-        os._exit(status)
+        os._exit(0)
