@@ -21,7 +21,7 @@ ASKED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("memory", "home"), [("70856KiB", "cpu-mlp"), ("74656KiB", "host-mlp")])
+@pytest.mark.parametrize(("memory", "home"), [("71006KiB", "cpu-mlp"), ("74656KiB", "host-mlp")])
 def test_tokens_are_those_of_the_host_alone(memory: str, home: Home, tmp_path: Path) -> None:
     config = small_mixture(tmp_path)
     expected, _ = serve(config)
