@@ -27,16 +27,25 @@ def test_every_answer_has_the_lines(commands: Commands) -> None:
     assert "\n  link -15% alone would cost" in ran.out
 
 
-@pytest.mark.parametrize("flags", [(), ("--requests", "16"), ("--rate", "0.01")])
-def test_rates_are_of_what_the_headings_say(commands: Commands, flags: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("flags", "compared", "exposed"),
+    [
+        ((), "of the job", "of the job if its requests were out of step"),
+        (("--requests", "16"), "of the job", "of the job if its requests were out of step"),
+        (("--rate", "0.01"), "with all places taken", "with all places taken"),
+    ],
+)
+def test_what_rates_are_of_is_said(
+    commands: Commands, flags: tuple[str, ...], compared: str, exposed: str
+) -> None:
     """The text shows another throughput than the one that plans are compared by."""
     out = commands.run(*PLAN, *flags).out
     heading = re.search(r"^Rejected(?: \((.+), where this plan makes (.+) tokens/s\))?$", out, re.M)
     line = re.search(r"^If rates .+ makes (.+) tokens/s at worst \(-\d+%(?:, (.+?))?\)", out, re.M)
     assert heading is not None
     assert line is not None
-    assert line[2] == heading[1]
-    assert line[1].partition(" instead of ")[2] == (heading[2] or "")
+    assert (heading[1], line[2]) == (compared, exposed)
+    assert " instead of " in line[1]
 
 
 def test_json_has_all_cases(commands: Commands) -> None:

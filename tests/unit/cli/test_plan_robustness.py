@@ -19,6 +19,9 @@ PLAN = (
 )
 
 
+FRAGILE = ("plan", "llama-3.1-8b", "--accelerator", "t4", *PLAN[4:])
+
+
 def test_a_table_and_the_number_that_matters(commands: Commands) -> None:
     ran = commands.run(*PLAN)
     assert (ran.status, ran.err) == (0, "")
@@ -26,12 +29,18 @@ def test_a_table_and_the_number_that_matters(commands: Commands) -> None:
     assert len(rows) == 6
     one = r"(?:GPU rates|host rates|link) [-+]15%"
     assert len(re.findall(rf"^  {one}, {one}( +\S+)+$", ran.out, re.M)) == 12
-    assert re.search(
-        rf"^Fragile: .* at {one}(, {one})? \(\d\.\d%\), and in \d+ more$", ran.out, re.M
-    )
-    assert "Worst regret: " in ran.out
+    assert "\nRobust: in every case within 3% of the best plan\n" in ran.out
     assert "Its own speed depends most on: link" in ran.out
     assert max(len(line) for line in ran.out.splitlines()) < 160
+
+
+def test_where_another_plan_is_better_is_said(commands: Commands) -> None:
+    ran = commands.run(*FRAGILE)
+    assert (ran.status, ran.err) == (0, "")
+    one = r"(?:GPU rates|host rates|link) [-+]15%"
+    fragile = rf"^Fragile: .* at {one}(, {one})? \(\d\.\d%\), and in \d+ more$"
+    assert re.search(fragile, ran.out, re.M)
+    assert "Worst regret: " in ran.out
 
 
 def test_json_has_the_cases(commands: Commands) -> None:
