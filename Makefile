@@ -28,8 +28,9 @@ setup-run:
 setup: setup-run ## set up .venv for tests and tools
 	@scripts/setup_env.sh dev
 
+# By name: files with few tests, some of which take minutes, would come last otherwise.
 test: setup ## run all tests
-	@$(TEST_ENV) $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 native-check: setup ## test the core of the CPU kernels under address, undefined-behaviour and thread sanitizers
 	@for kind in address,undefined thread; do \

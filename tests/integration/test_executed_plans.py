@@ -25,11 +25,11 @@ CASES = [
 def make(case: tuple[str, str, Load, int]) -> VirtualCell:
     hardware, model, load, seed = case
     truth = Perturbation(seed, terms=0.3, tile_rows=64, jitter=0.02)
-    return virtual_cell(make_cell(hardware, model, 8, load, truth))
+    return virtual_cell(make_cell(hardware, model, 4, load, truth))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a minute alone, every policy executed
+@pytest.mark.timeout(600)  # half a minute alone, every policy executed
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}, {case[1]}")
 def test_auto_is_at_least_as_good_as_each_policy_predicted_and_executed(
     case: tuple[str, str, Load, int],
