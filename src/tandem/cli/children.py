@@ -53,7 +53,7 @@ class Children:
         with self._running.pop(child) as results:
             try:
                 found = results.recv()
-            except EOFError:
+            except (EOFError, OSError):  # it failed, or was killed, before or while it told
                 child.join()
                 return compute()
         child.join()

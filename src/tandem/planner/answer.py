@@ -23,7 +23,6 @@ from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.sensitivity import Sensitivity, begin_sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
-from tandem.spec.precision import Precision
 from tandem.spec.units import format_duration, format_size
 
 _NUM_ALTERNATIVES = 3
@@ -117,7 +116,7 @@ def answer(
     question = with_steps_that_fit(question, policy)
     search = Search(question, aside=aside)
     in_step = InStep(search)
-    chosen = _chosen(search, in_step, policy)
+    chosen = choose(search, policy, in_step)
     others = distinct(chosen, in_step.alternatives(policy, chosen))
     alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
     search.begin_ceiling(policy, chosen.candidate.step_tokens)
@@ -148,7 +147,7 @@ def answer(
         ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
         # before other policies are searched for, which sensitivities would start from as well
         sensitivities=tuple(gain for wait in gains if (gain := wait()) is not None),
-        policies=_each_policy(in_step, question.precision) if compare else (),
+        policies=compare_policies(search, in_step) if compare else (),
         robustness=robustness(search, policy, chosen, alternatives) if robust else None,
     )
 
@@ -194,28 +193,25 @@ def _policy(question: Question, name: str, compare: bool) -> Policy:
     return POLICIES["gpu-only"]
 
 
-def choose(search: Search, policy: Policy) -> Option:
-    """What is best under a policy.
+def choose(search: Search, policy: Policy, in_step: InStep | None = None) -> Option:
+    """The plan's option: the best, or the simplest whose job takes about as long.
+
+    Args:
+        in_step: plans of this search that have been lived through.
 
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
-    return _chosen(search, InStep(search), policy)
-
-
-def compare_policies(search: Search) -> tuple[PolicyResult, ...]:
-    """The best option of every policy that can be executed."""
-    return _each_policy(InStep(search), search.question.precision)
-
-
-def _chosen(search: Search, in_step: InStep, policy: Policy) -> Option:
-    chosen = in_step.choice(policy)
+    chosen = (in_step or InStep(search)).choice(policy)
     if chosen is None:
         raise _nothing(search.question, policy, search)
     return chosen
 
 
-def _each_policy(in_step: InStep, precision: Precision) -> tuple[PolicyResult, ...]:
+def compare_policies(search: Search, in_step: InStep | None = None) -> tuple[PolicyResult, ...]:
+    """The best option of every policy that can be executed; arguments as of `choose`."""
+    in_step = in_step or InStep(search)
+    precision = search.question.precision
     policies = (policy.for_weights(precision) for policy in POLICIES.values())
     return tuple(PolicyResult(policy, in_step.choice(policy)) for policy in policies)
 

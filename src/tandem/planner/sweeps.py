@@ -269,8 +269,10 @@ class Sweeps:
         elsewhere: Elsewhere,
         known: dict[int, Demand],
     ) -> PricedSweep:
-        """Args:
-        known: of operations with the same loads and layers elsewhere, by their identity.
+        """With what its operations cost.
+
+        Args:
+            known: of operations with the same loads and layers elsewhere, by their identity.
         """
         hosted, experts = elsewhere.embedding, elsewhere.experts
         for op in schedule.ops:

@@ -1,18 +1,14 @@
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import get_context
 
 import pytest
 
 from tandem.cli.children import Children
 from tandem.spec.errors import ConfigError
-
-
-@pytest.fixture
-def no_threads() -> None:
-    if threading.active_count() > 1:
-        pytest.skip("another thread runs, so that there are no children")
 
 
 def is_gone(process: int) -> bool:
@@ -23,8 +19,7 @@ def is_gone(process: int) -> bool:
     return False
 
 
-@pytest.mark.usefixtures("no_threads")
-def test_results_come_from_other_processes() -> None:
+def results_come_from_other_processes() -> None:
     with Children(cores=2) as children:
         waits = [children.begin(lambda each=each: (each, os.getpid())) for each in range(3)]
         found = [wait() for wait in waits]
@@ -35,14 +30,12 @@ def test_results_come_from_other_processes() -> None:
     assert all(map(is_gone, processes))
 
 
-@pytest.mark.usefixtures("no_threads")
-def test_results_may_be_larger_than_a_pipe_holds() -> None:
+def results_may_be_larger_than_a_pipe_holds() -> None:
     with Children(cores=2) as children:
         assert len(children.begin(lambda: bytes(2**20))()) == 2**20
 
 
-@pytest.mark.usefixtures("no_threads")
-def test_what_fails_in_a_child_fails_here() -> None:
+def what_fails_in_a_child_fails_here() -> None:
     def fail() -> int:
         raise ConfigError("no such plan")
 
@@ -50,15 +43,25 @@ def test_what_fails_in_a_child_fails_here() -> None:
         children.begin(fail)()
 
 
-@pytest.mark.usefixtures("no_threads")
-def test_what_a_child_cannot_send_is_computed_here() -> None:
+def what_a_killed_child_does_not_tell_is_computed_here() -> None:
+    here = os.getpid()
+
+    def killed() -> int:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return os.getpid()
+
+    with Children(cores=2) as children:
+        assert children.begin(killed)() == here
+
+
+def what_a_child_cannot_send_is_computed_here() -> None:
     with Children(cores=2) as children:
         found: Callable[[], int] = children.begin(lambda: lambda: os.getpid())()
     assert found() == os.getpid()
 
 
-@pytest.mark.usefixtures("no_threads")
-def test_children_end_with_the_context_also_when_it_fails() -> None:
+def children_end_with_the_context_also_when_it_fails() -> None:
     def interrupt(children: Children) -> None:
         children.begin(lambda: time.sleep(60))
         raise KeyboardInterrupt
@@ -70,6 +73,26 @@ def test_children_end_with_the_context_also_when_it_fails() -> None:
     with pytest.raises(ChildProcessError):  # there is none left to wait for
         os.waitpid(-1, os.WNOHANG)
     assert time.monotonic() - begun_s < 30
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        results_come_from_other_processes,
+        results_may_be_larger_than_a_pipe_holds,
+        what_fails_in_a_child_fails_here,
+        what_a_killed_child_does_not_tell_is_computed_here,
+        what_a_child_cannot_send_is_computed_here,
+        children_end_with_the_context_also_when_it_fails,
+    ],
+    ids=lambda body: body.__name__,
+)
+def test_children(body: Callable[[], None]) -> None:
+    """In a process of its own: tests' workers have threads, beside which there are no children."""
+    process = get_context("spawn").Process(target=body)
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
 
 
 def test_one_core_computes_in_turn() -> None:
