@@ -13,12 +13,13 @@ class Chunks:
 
     Attributes:
         share: of the sweeps, those with any, if only a few tokens that were left of a prompt.
-        mean: tokens of those.
+        mean: tokens of those. usual: of most of them, or else their mean.
         weighted: (share of all sweeps, tokens), which together are `share` of them.
     """
 
     share: float
     mean: int
+    usual: int
     weighted: tuple[tuple[float, int], ...]
 
 
@@ -51,9 +52,9 @@ def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
         share = min(1.0, needed / tokens)
         rests = _rests(needed, prompt_tokens, tokens, share)
         if not rests:
-            return Chunks(share, tokens, ((share, tokens),))
+            return Chunks(share, tokens, tokens, ((share, tokens),))
         mean = max(1, round((share * tokens + rests) / (share + rests)))
-        return Chunks(share + rests, mean, ((share, tokens), (rests, 1)))
+        return Chunks(share + rests, mean, tokens, ((share, tokens), (rests, 1)))
     most = math.ceil(mean + 2 * math.sqrt(mean)) + 1
     weights = [_poisson(mean, count) for count in range(most)]
     weights.append(1.0 - sum(weights))
@@ -64,7 +65,8 @@ def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
         if count
     )
     tokens = sum(weight * size for weight, size in weighted) / share
-    return Chunks(share, max(1, round(tokens)), weighted)
+    mean_tokens = max(1, round(tokens))
+    return Chunks(share, mean_tokens, mean_tokens, weighted)
 
 
 def _rests(needed: float, prompt_tokens: float, chunk: int, share: float) -> float:

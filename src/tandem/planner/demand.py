@@ -77,6 +77,7 @@ class Demands:
         self._windows = model.layer_windows
         self._precision = question.precision
         self._device = accelerator_rates(hardware, self._dtype)
+        self._filled = self._device  # of sweeps whose tokens are known
         if not counted:
             # of more, one ends in each sweep or several do, and places are empty for some sweeps
             rows = question.lengths.decode_sweeps
@@ -112,7 +113,7 @@ class Demands:
             for dense, stages in ((False, self._stages), (True, self._dense_stages))
             for part, stage in stages.items()
         }
-        self._stage_costs: dict[tuple[Part, int, bool], CostBreakdown] = {}
+        self._stage_costs: dict[tuple[Part, int, bool, bool], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self._cpu_key_flops = CPU_CODE_FLOPS * 2 * model.kv_size if page.code_bits else 0.0
         self.measured: MeasuredHost | None = None
@@ -299,15 +300,16 @@ class Demands:
         if op.part is Part.EMBED:
             return embedding_cost(model, tokens, dtype, rates)
         if op.kind is OpKind.STAGE:
-            return self._stage(op, tokens)
+            return self._stage(op, tokens, filled=any(map(_is_filled, lanes)))
         assert op.kind is OpKind.MERGE, op
         return merge_cost(model, tokens, rates)
 
-    def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
+    def _stage(self, op: ProgramOp, tokens: int, *, filled: bool) -> CostBreakdown:
         dense = op.layer in self._dense
-        key = (op.part, tokens, dense)
+        key = (op.part, tokens, dense, filled)
         if key not in self._stage_costs:
-            self._stage_costs[key] = self._summed[op.part, dense].cost(tokens, self._device)
+            rates = self._filled if filled else self._device
+            self._stage_costs[key] = self._summed[op.part, dense].cost(tokens, rates)
         return self._stage_costs[key]
 
     def _attention(
@@ -390,6 +392,10 @@ def _stages(operations: tuple[Operation, ...]) -> Mapping[Part, Sequence[Operati
         routed = split_experts(operations)
         stages |= {Part.ROUTE: routed.output, Part.EXPERTS: routed.mlp}
     return {part: stage.of(operations) for part, stage in stages.items()}
+
+
+def _is_filled(lane: Load) -> bool:
+    return isinstance(lane, LaneLoad) and lane.filled
 
 
 def _measured_s(measured: MeasuredAttention, lane: Load, tier: Tier, window: int) -> float:

@@ -72,12 +72,15 @@ class LaneLoad(NamedTuple):
     Attributes:
         logits: rows whose logits are wanted.
         split: query tokens that both tiers count, their keys lying in both.
+        filled: prompts take all that those which decode leave of a step, so that its tokens are
+            known however many these are.
     """
 
     device: TierLoad = TierLoad()
     host: TierLoad = TierLoad()
     logits: int = 0
     split: int = 0
+    filled: bool = False
 
     @property
     def tokens(self) -> int:

@@ -301,8 +301,8 @@ class Predictor:
 
         slower = 1.0
         if time_of != self._sweeps.bound_s:
-            timed_s = self._mixed_s(candidate, chunks.mean, hosted, time_of)
-            slower = timed_s / bound_s(chunks.mean)
+            timed_s = self._mixed_s(candidate, chunks.usual, hosted, time_of)
+            slower = timed_s / bound_s(chunks.usual)
         steady_s = sum(weight * bound_s(tokens) for weight, tokens in chunks.weighted)
         return slower * bound_s(chunk), slower * steady_s / chunks.share
 
@@ -319,7 +319,7 @@ class Predictor:
         if self._q.objective == "latency":
             return decode
         pace = self.pace.of(candidate)
-        chunk, hosted = pace.chunks.mean, pace.on_host
+        chunk, hosted = pace.chunks.usual, pace.on_host
         parts = [(1 - prefill_share, decode)]
         for weight, load in self.pace.loads(candidate, chunk, hosted):
             parts.append((prefill_share * weight, self._sweeps.time(candidate.elsewhere, load)))

@@ -143,9 +143,9 @@ class PromptPace:
             hosted = 0.0
         if hosted > _NEARLY_ALL:
             hosted = 1.0
-        decoding = self.decoding(candidate)
+        decoding, filled = self.decoding(candidate), chunk >= self.room(candidate)
         return [
-            (weight, self._loads.of(decoding, chunk, host_chunk))
+            (weight, self._loads.of(decoding, chunk, host_chunk, filled=filled))
             for host_chunk, weight in ((False, 1 - hosted), (True, hosted))
             if weight
         ]

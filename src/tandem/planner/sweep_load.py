@@ -47,13 +47,27 @@ class Loads:
         self._lengths = lengths
         self._made: dict[tuple[object, ...], SweepLoad] = {}
 
-    def of(self, candidate: Candidate, chunk: int = 0, host_chunk: bool = False) -> SweepLoad:
-        """As `decode_load`."""
+    def of(
+        self,
+        candidate: Candidate,
+        chunk: int = 0,
+        host_chunk: bool = False,
+        *,
+        filled: bool = False,
+    ) -> SweepLoad:
+        """As `decode_load`.
+
+        Args:
+            filled: as in `LaneLoad`.
+        """
         rows = candidate.device_rows, candidate.host_rows, candidate.device_share
-        key = (candidate.strategy, rows, candidate.passes, chunk, host_chunk)
+        key = (candidate.strategy, rows, candidate.passes, chunk, host_chunk, filled)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = decode_load(candidate, self._lengths, chunk, host_chunk)
+            made = decode_load(candidate, self._lengths, chunk, host_chunk)
+            if filled:
+                made = made._replace(main=made.main._replace(filled=True))
+            self._made[key] = made
         return made
 
 

@@ -15,10 +15,14 @@ from tandem.planner.candidate import Strategy, candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
+from tandem.planner.prompt_pace import PromptPace
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.moves import Moves
 from tandem.planner.search.search import Search
 from tandem.planner.search.tile_edges import at_tile_edges
+from tandem.planner.sweep_load import Loads
 from tandem.runtime.paced.perturbed_rates import Perturbation
 
 LAYERS = 8
@@ -54,6 +58,38 @@ def test_rows_of_one_tile_take_as_long_and_the_next_one_s_longer() -> None:
 def test_where_requests_end_in_every_sweep_tiles_are_not_told_apart() -> None:
     for rows in (383, 384, 385):
         assert decode_s(asked(128, "20"), rows) == decode_s(asked(None, "20"), rows)
+
+
+def test_prompts_that_fill_a_step_make_its_tiles_known_however_often_requests_end() -> None:
+    """21 requests and 235 tokens of prompts are 256, whoever decodes; a cohort of 70 costs as much
+    as one of 128 would beside them.
+    """
+
+    def sweep_s(rows: int | None, cohort: int, chunk: int) -> float:
+        question = tiled(ask(LLAMA, "a10g", prompt="512", generate="64", requests=2000), rows)
+        question = replace(question, max_num_batched_tokens=256)
+        search = Search(question)
+        candidate = candidate_of("rendezvous", Elsewhere(), 21, 2 * cohort, prompts_here=2)
+        ((_, load),) = search.predictor.pace.loads(candidate, chunk, 0.0)
+        return search._sweeps.time(Elsewhere(), load).accelerator_s
+
+    assert sweep_s(64, 64, 235) == pytest.approx(sweep_s(None, 64, 235), rel=1e-12)
+    assert sweep_s(64, 70, 235) - sweep_s(64, 64, 235) > 5 * (
+        sweep_s(None, 70, 235) - sweep_s(None, 64, 235)
+    )
+    assert sweep_s(64, 70, 200) == pytest.approx(sweep_s(None, 70, 200), rel=1e-12)
+
+
+def test_beside_cohorts_that_fill_a_tile_there_are_as_many_as_fit() -> None:
+    question = tiled(ask(LLAMA, "a10g", prompt="512", generate="64", requests=2000), 64)
+    question = replace(question, max_num_batched_tokens=256)
+    pace = PromptPace(question, Loads(question.lengths))
+    candidates = Candidates(question, Footprint(question))
+    moves = Moves(candidates, LLAMA, pace, 64)
+    here = candidate_of("rendezvous", Elsewhere(), 21, 104, prompts_here=2)
+    most = candidates.most_on_device("rendezvous", Elsewhere(), 128, prompts_here=2)
+    assert most not in (0, here.device_rows)
+    assert here._replace(device_rows=most, host_rows=128) in set(moves.of(here))
 
 
 def test_a_plan_s_cohorts_fill_tiles_beside_what_the_accelerator_holds() -> None:

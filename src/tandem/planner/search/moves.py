@@ -49,7 +49,10 @@ class Moves:
         if self._tile_rows > 1:
             pace = self._pace.of(candidate)
             if pace.finished <= 1:  # else tiles are not told apart, see `Demands`
-                yield from at_tile_edges(candidate, self._tile_rows, pace.chunk)
+                for edge in at_tile_edges(candidate, self._tile_rows, pace.chunk):
+                    yield edge
+                    if edge.host_rows != candidate.host_rows:
+                        yield from self._with_most_here(edge)
         step = candidate.step_tokens
         for elsewhere, factor, more_here in self._steps(candidate):
             hosted = round(candidate.host_rows * factor)
@@ -78,6 +81,21 @@ class Moves:
                 yield moved._replace(device_rows=candidate.device_rows)
         if self._in_time and candidate.device_rows:
             yield from _with_other_rows(candidate)
+
+    def _with_most_here(self, edge: Candidate) -> Iterator[Candidate]:
+        """With as many on the accelerator as fit beside its cohorts, if that is another number:
+        where prompts fill steps, they fill tiles however many these are.
+        """
+        rows = self._candidates.most_on_device(
+            edge.strategy,
+            edge.elsewhere,
+            edge.host_rows,
+            passes=edge.passes,
+            step_tokens=edge.step_tokens,
+            prompts_here=edge.prompts_here,
+        )
+        if rows and rows != edge.device_rows:
+            yield edge._replace(device_rows=rows)
 
     def _steps(self, candidate: Candidate) -> Iterator[tuple[Elsewhere, float, float]]:
         """What is elsewhere, and times the requests on the host, and the prompts read for them."""
