@@ -13,8 +13,9 @@ from tandem.planner.prompt_pace import Pace, PromptPace
 from tandem.planner.question import Lengths, Question
 from tandem.planner.rates import Prediction, Rates
 from tandem.planner.sweep_load import Loads, SweepLoad
-from tandem.planner.sweep_times import SweepTimes, sweep_times
+from tandem.planner.sweep_times import SweepTimes
 from tandem.planner.sweeps import Sweeps
+from tandem.planner.timed_sweeps import sweep_times
 from tandem.planner.utilisation import busy_shares, mean_sweep
 
 TimeOf = Callable[[Elsewhere, SweepLoad], float]
