@@ -32,7 +32,7 @@ setup: setup-run ## set up .venv for tests and tools
 test: setup ## run all tests
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-native-check: setup ## test the core of the CPU kernels under address, undefined-behaviour and thread sanitizers
+native-check: setup ## test the cores of the CPU kernels and of the planner under address, undefined-behaviour and thread sanitizers
 	@for kind in address,undefined thread; do \
 	  $(BIN)/cmake -S native -B build/native/$$kind -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTANDEM_NATIVE_TESTS=ON -DTANDEM_SANITIZE=$$kind >/dev/null \
@@ -94,5 +94,5 @@ clean: ## remove caches and build outputs
 	@rm -rf build dist .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 	@find src tests scripts -type d -name __pycache__ -prune -exec rm -rf {} +
 
-distclean: clean ## remove .venv and the compiled kernels too
-	@rm -rf .venv src/tandem/kernels/_native.*.so
+distclean: clean ## remove .venv and all that was compiled too
+	@rm -rf .venv src/tandem/kernels/_native.*.so src/tandem/planner/_loops.*.so

@@ -36,6 +36,7 @@ def main() -> None:
     tandem = str(environment / "bin" / "tandem")
     facts = json.loads(run([tandem, "collect-env", "--json"], variables))
     require(facts["CPU kernels"].startswith("compiled, "), f"CPU kernels: {facts['CPU kernels']}")
+    require(facts["plans"] == "compiled loops", f"plans: {facts['plans']}")
     place = run([python, "-c", "import tandem; print(tandem.__file__)"], variables).strip()
     require(Path(place).is_relative_to(environment), f"tandem was imported from {place}")
     command = [tandem, "generate", "--prompt", "A context manager is", "--max-tokens", "16"]
@@ -58,8 +59,9 @@ def check_archive(wheel: Path) -> None:
     require(bool(glibc) and min(glibc) <= MOST_GLIBC, f"{wheel.name} needs too new a C library")
     names = zipfile.ZipFile(wheel).namelist()
     require(MODEL in names, f"{wheel.name} lacks {MODEL}")
-    modules = [name for name in names if name.startswith("tandem/kernels/_native.")]
-    require(any(name.endswith(".so") for name in modules), f"{wheel.name} lacks the CPU kernels")
+    for module in ("tandem/kernels/_native.", "tandem/planner/_loops."):
+        found = [name for name in names if name.startswith(module) and name.endswith(".so")]
+        require(bool(found), f"{wheel.name} lacks {module}so")
 
 
 def check_no_compiler(folder: Path) -> None:

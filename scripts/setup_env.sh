@@ -28,8 +28,12 @@ native_sources() {
 }
 
 compiler=$(find_compiler || true)
-# Without a compiler there is no module to look for.
-built() { [ -z "$compiler" ] || compgen -G 'src/tandem/kernels/_native.*.so' >/dev/null; }
+# Without a compiler there are no modules to look for.
+built() {
+  [ -z "$compiler" ] || {
+    compgen -G 'src/tandem/kernels/_native.*.so' >/dev/null && compgen -G 'src/tandem/planner/_loops.*.so' >/dev/null
+  }
+}
 
 # The place counts: an editable installation and a virtual environment's scripts hold absolute paths.
 fingerprint="$here $compiler $(native_sources | xargs cat pyproject.toml constraints.txt scripts/setup_env.sh | cksum)"
@@ -82,9 +86,9 @@ step "Installing build tools" pip_install scikit-build-core nanobind cmake ninja
 native=ON
 if [ -z "$compiler" ]; then
   native=OFF
-  echo "No C++ compiler found: CPU attention will run on the slow reference kernels. Install g++ or" \
-    "clang and run this again." >&2
+  echo "No C++ compiler found: CPU attention will run on the slow reference kernels, and plans take" \
+    "several times as long. Install g++ or clang and run this again." >&2
 fi
-step "Compiling the CPU kernels, installing Tandem and its dependencies ($stage)" \
+step "Compiling the CPU kernels and the planner's loops, installing Tandem and its dependencies ($stage)" \
   pip_install --no-build-isolation --config-settings=cmake.define.TANDEM_NATIVE=$native -e "$target"
 echo "$fingerprint" >"$stamp"

@@ -56,6 +56,7 @@ def environment() -> dict[str, str]:
         "accelerators": _accelerators(),
         "CPU kernels": _cpu_kernels(),
         "GPU kernels": _gpu_kernels(),
+        "plans": _plans(),
         **{name: package_version(name) or "not installed" for name in _PACKAGES},
         **_variables(),
     }
@@ -84,6 +85,12 @@ def _cpu_kernels() -> str:
     except ConfigError as error:
         return f"refused: {error.message}"
     return f"compiled, {chosen} (of {', '.join(native.supported_isas())})"
+
+
+def _plans() -> str:
+    from tandem.planner import native
+
+    return "compiled loops" if native.available() else f"by Python: {native.unavailable_message()}"
 
 
 def _gpu_kernels() -> str:

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from tandem.plan.program import ProgramOp, Queue
 from tandem.planner.candidate import Candidate
+from tandem.planner.fluid.priced_sweep import PricedSweep
 from tandem.planner.fluid.queues import ACCEL, Span
 from tandem.planner.fluid.schedule import Schedules
-from tandem.planner.fluid.virtual_time import PricedSweep, steady_sweep
+from tandem.planner.fluid.virtual_time import steady_sweep
 from tandem.planner.footprint import Footprint
 from tandem.planner.question import Question
 from tandem.planner.sweep_load import decode_load

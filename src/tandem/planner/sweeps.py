@@ -16,8 +16,9 @@ from tandem.planner.candidate import COHORTS, joined_ahead
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.priced_sweep import PricedSweep
 from tandem.planner.fluid.schedule import Schedules, SweepCounts, schedule_each
-from tandem.planner.fluid.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
+from tandem.planner.fluid.virtual_time import SweepTime, repeated_sweep, steady_sweep
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad
 from tandem.planner.question import Question

@@ -11,8 +11,8 @@ from tandem.planner.demand import Demand, Demands
 from tandem.planner.fluid.alike import Alike, alike_groups
 from tandem.planner.fluid.grouping import grouped
 from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.priced_sweep import group_works
 from tandem.planner.fluid.queues import Work
-from tandem.planner.fluid.virtual_time import group_works
 from tandem.planner.load import Load
 from tandem.scheduler.counting_compiler import CountedProgram
 from tandem.spec.tier import Tier

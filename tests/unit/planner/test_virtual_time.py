@@ -12,8 +12,9 @@ from tandem.planner.demand import Demand
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.grouping import grouped
 from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.priced_sweep import PricedSweep
 from tandem.planner.fluid.sweep_operations import sweep_operations
-from tandem.planner.fluid.virtual_time import PricedSweep, SweepTime, repeated_sweep, steady_sweep
+from tandem.planner.fluid.virtual_time import SweepTime, repeated_sweep, steady_sweep
 
 LAYERS = 4
 BOTH = LaneShape(device=True, host=True)

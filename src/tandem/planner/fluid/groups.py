@@ -1,9 +1,12 @@
 """Programs prepared for virtual time: operations that run back to back are one group."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.plan.program import EventKind, ProgramOp, Queue
+
+if TYPE_CHECKING:
+    from tandem.planner import _loops
 
 QUEUES = tuple(Queue)
 QUEUE_INDEX = {queue: index for index, queue in enumerate(QUEUES)}
@@ -43,6 +46,7 @@ class Schedule:
         waits: of each group. joining: places of groups that wait for a cohort.
         events: places of groups that mean something to the scheduler. cohorts: of those that a
             cohort joins or leaves with.
+        native: what the compiled loops made of it, if they have seen it.
     """
 
     ops: tuple[ProgramOp, ...]
@@ -54,6 +58,7 @@ class Schedule:
     joining: frozenset[int] = field(init=False, repr=False, compare=False)
     events: frozenset[int] = field(init=False, repr=False, compare=False)
     cohorts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    native: "_loops.Schedule | None" = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         by_queue: list[list[int]] = [[] for _ in QUEUES]

@@ -10,8 +10,9 @@ from tandem.plan.program import ProgramTemplate
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.fluid.grouping import grouped_by
 from tandem.planner.fluid.groups import Schedule
+from tandem.planner.fluid.priced_sweep import PricedSweep
 from tandem.planner.fluid.schedule import each_alone
-from tandem.planner.fluid.virtual_time import PricedSweep, SweepTime, repeated_sweep
+from tandem.planner.fluid.virtual_time import SweepTime, repeated_sweep
 from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint

@@ -1,0 +1,68 @@
+"""Types of the planner's compiled extension (`native/planner/module.cpp`)."""
+
+from collections.abc import Callable, Sequence
+
+Home = tuple[int, int, int, float, float, float]
+"""Blocks, most requests, most blocks reserved, sweeps per token, per prompt, and leaving."""
+Demands = Sequence[tuple[float, float, float]]
+"""Seconds alone, bytes per second of the host's memory, share of the link."""
+Totals = list[float]
+"""Time, how long each queue has been busy, bytes moved in the host's memory."""
+
+class Wave:
+    def __init__(
+        self,
+        device: Home,
+        host: Home,
+        places: int,
+        block_size: int,
+        prompt_tokens: float,
+        each: float,
+    ) -> None: ...
+
+class SweepTimes:
+    def __init__(
+        self,
+        least_s: float,
+        device_token_s: float,
+        host_token_s: float,
+        prompts: Sequence[tuple[float, float]],
+        hosted_s: float | None,
+        experts: tuple[float, float, float] | None,
+    ) -> None: ...
+    def __call__(
+        self, device_tokens: float, host_tokens: float, prompt_tokens: float, /
+    ) -> float: ...
+
+def job(
+    wave: Wave,
+    shapes: Sequence[tuple[int, int]],
+    sweep_s: SweepTimes | Callable[[float, float, float], float],
+) -> tuple[float, list[float]]: ...
+
+class Schedule:
+    def __init__(
+        self,
+        by_queue: Sequence[Sequence[int]],
+        waits: Sequence[Sequence[tuple[int, int]]],
+        costs: Sequence[Sequence[tuple[int, int]]],
+        cost_of: Sequence[int],
+        cohorts: Sequence[tuple[int, int, int | None, int | None]],
+    ) -> None: ...
+
+def steady_sweep(
+    sweeps: Sequence[tuple[Schedule, Demands, Sequence[int]]],
+    first: int,
+    cycle: int,
+    dram_bytes_per_s: float,
+    both_ways: float,
+) -> tuple[Totals, Totals]: ...
+def repeated_sweep(
+    schedule: Schedule,
+    demands: Demands,
+    first: int,
+    most_sweeps: int,
+    same: float,
+    dram_bytes_per_s: float,
+    both_ways: float,
+) -> tuple[Totals, Totals]: ...
