@@ -77,8 +77,10 @@ def _grouped(shapes: Sequence[RequestShape], each: float, last: bool) -> list[Re
 
     Of the `last` ones the longest stands for its group: a job takes until it has ended.
     """
-    numbers = sorted(range(len(shapes)), key=lambda number: shapes[number].generated_tokens)
     groups = math.ceil(len(shapes) / each - 1e-9)
+    if all(shape == shapes[0] for shape in shapes):
+        return [_mean(shapes[:1])] * groups
+    numbers = sorted(range(len(shapes)), key=lambda number: shapes[number].generated_tokens)
     bounds = [round(group * len(shapes) / groups) for group in range(groups + 1)]
     found: list[tuple[int, RequestShape]] = []
     for start, end in pairwise(bounds):
