@@ -58,7 +58,7 @@ HOMES = st.builds(
     st.sampled_from((0.0, 3.0)),
 )
 PROMPTS = st.one_of(st.integers(1, 200), st.sampled_from([64, 65]))
-SHAPES = st.builds(RequestShape, PROMPTS, st.integers(1, 120))
+SHAPES = st.builds(RequestShape, PROMPTS, st.one_of(st.just(1), st.integers(1, 120)))
 WAVES = st.builds(
     Wave,
     st.tuples(HOMES, HOMES),
@@ -74,6 +74,7 @@ SHORT = Wave((Home(50, 10, True), NOWHERE), 10, 10, 100)
 @settings(deadline=None)
 @given(wave=WAVES, shapes=st.lists(SHAPES, min_size=1, max_size=60), times=sweep_times())
 @example(SHORT, [RequestShape(1, 100)] * 10, SweepTimes(1.0, 0.01, 0.1, ((1.0, 2.0),)))
+@example(SHORT, [RequestShape(250, 1)] * 3, SweepTimes(1.0, 0.01, 0.1, ((1.0, 2.0),)))
 def test_jobs_take_as_long_and_begin_as_early(
     wave: Wave, shapes: list[RequestShape], times: SweepTimes
 ) -> None:
