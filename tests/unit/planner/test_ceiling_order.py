@@ -9,11 +9,12 @@ from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.relaxation import ceiling
 from tandem.planner.relaxation.ceiling import Bounded, Ceilings
+from tandem.planner.relaxation.cohort_times import has_closed_form, least_token_s
 from tandem.planner.relaxation.prices import Prices
-from tandem.planner.relaxation.rows import Rows
+from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
 from tandem.planner.relaxation.shares import Shares, Start, least_shares
 from tandem.planner.relaxation.sweep_kinds import SweepKind, least_ratio, weighted_kinds
-from tandem.planner.relaxation.way import Way
+from tandem.planner.relaxation.way import Way, homes_of, joined, ways
 
 SMALL = short(plannable_spec("llama-3.1-8b"), 8)
 QUESTIONS = [
@@ -110,3 +111,50 @@ def test_more_sweeps_with_prompts_count_for_those_without():
     kinds = [SweepKind(0.75, 0.0, True, 0), SweepKind(0.25, 0.0, True, 512)]
     more = [SweepKind(0.25, 0.0, True, 0), SweepKind(0.75, 0.0, True, 512)]
     assert least_ratio([weighted_kinds(more, 4)], [weighted_kinds(kinds, 8)]) == 2.0
+
+
+def test_ways_that_are_bounded_as_one_take_no_less_than_that():
+    """Of some ranges, whichever of the ways it is; and there are fewer of them."""
+    question = QUESTIONS[1]
+    footprint = Footprint(question)
+    prices, policy = Prices(question, footprint), POLICIES["auto"]
+    homes, layers = homes_of(policy, question, footprint), question.model.num_layers
+    every = list(ways(policy, homes, layers, alone=False, may_read_here=True))
+    groups = joined(every, reading=True)
+    assert sorted(way for members in groups.values() for way in members) == sorted(every)
+    some = [(whole, members) for whole, members in groups.items() if not whole.has_cohort]
+    assert any(len({way.homes for way in members}) > 1 for _, members in some)
+    compared = 0
+    for whole, members in some:
+        for through in Range(2, 3), Range(24, 32), Range(130, 200):
+            rows = Rows(through)
+            least = least_shares(prices, whole, rows)
+            for way in members if len(members) > 1 else ():
+                found = least_shares(prices, way, rows)
+                if found is not None:
+                    assert least is not None
+                    assert least.token_s <= found.token_s * (1 + 1e-9)
+                    compared += 1
+    assert compared > 10
+
+
+def test_cohorts_that_are_bounded_as_one_take_no_less_than_that():
+    question = QUESTIONS[1]
+    footprint = Footprint(question)
+    prices, policy = Prices(question, footprint), POLICIES["auto"]
+    homes, layers = homes_of(policy, question, footprint), question.model.num_layers
+    every = ways(policy, homes, layers, alone=False, may_read_here=True)
+    groups = joined((way for way in every if way.has_cohort), reading=True)
+    assert all(has_closed_form(prices, whole) for whole in groups)
+    rows = Rows(Range(2, 3), Range(24, 30))
+    for whole, members in groups.items():
+        assert len(members) == 2
+        here = rows._replace(through=NO_ROWS) if whole.alone else rows
+        least = least_token_s(prices, whole, here)
+        assert all(least <= least_token_s(prices, way, here) for way in members)
+
+
+def test_where_a_bound_on_time_is_kept_prompts_are_read_in_one_place():
+    question = ask(SMALL, device_bytes=3 * 10**9, tpot_bound_s=0.2)
+    ceilings = Ceilings(question, Footprint(question), POLICIES["auto"], steps=(0,))
+    assert not any(way.reads_anywhere for way in ceilings._members)

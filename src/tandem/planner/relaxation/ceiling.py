@@ -16,7 +16,7 @@ from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
 from tandem.planner.relaxation.shares import Shares, Start, least_shares
 from tandem.planner.relaxation.sweep_kinds import WeightedKinds, least_ratio, weighted_kinds
-from tandem.planner.relaxation.way import Way, homes_of, ways
+from tandem.planner.relaxation.way import Way, homes_of, joined, ways
 from tandem.planner.room import MAX_COHORT_ROWS
 
 _LEAF_RATIO = 1.015
@@ -78,7 +78,9 @@ class Ceilings:
     """Bounds of one question under one policy.
 
     Ranges of rows are bounded as a whole, and halved, the most promising first, down to a grid that
-    depends on the question's workload only. So more of a resource never lowers the result.
+    depends on the question's workload only. So more of a resource never lowers the result. Ways
+    that differ little are bounded as one, and apart in the most promising ranges alone that are
+    not halved any more.
 
     Args:
         homes: that layers may have; None: those of the policy's candidates.
@@ -104,7 +106,10 @@ class Ceilings:
         self.programmes = 0
         allowed = homes_of(policy, question, footprint) if homes is None else homes
         alone, layers = question.objective == "latency", question.model.num_layers
-        for way in ways(policy, allowed, layers, alone=alone, may_read_here=question.may_read_here):
+        every = ways(policy, allowed, layers, alone=alone, may_read_here=question.may_read_here)
+        # where prompts are read decides how soon, which a bound on the time per token goes by
+        self._members = joined(every, reading=question.tpot_bound_s is None)
+        for way in self._members:
             for rows in self._all_rows(way):
                 self._push(inf, _Unsolved(way, rows))
 
@@ -122,17 +127,25 @@ class Ceilings:
             minus_most, _, bounded = heapq.heappop(self._queue)
             if isinstance(bounded, Bounded):
                 start, tokens_per_s = bounded.shares.start, bounded.tokens_per_s
-            elif bounded.is_known and self._is_halved(bounded):
+            elif bounded.is_known and self._is_parted(bounded):
                 start, tokens_per_s = None, -minus_most
             else:
                 self._solve(bounded, -minus_most)
                 continue
             halves = list(self._halves(bounded.way, bounded.rows))
-            if isinstance(bounded, Bounded) and not halves:
+            members = self._members.get(bounded.way, ())
+            if not halves and len(members) > 1:
+                for way in members:
+                    self._push(tokens_per_s, _Unsolved(way, bounded.rows))
+            elif isinstance(bounded, Bounded) and not halves:
                 yield replace(bounded, shares=replace(bounded.shares, start=None))
             for rows in halves:
                 slower = self._slower(bounded.way, rows, bounded.rows)
                 self._push(tokens_per_s / slower, _Unsolved(bounded.way, rows, start))
+
+    def _is_parted(self, rows: "Bounded | _Unsolved") -> bool:
+        """Whether what it covers is bounded more closely in parts."""
+        return len(self._members.get(rows.way, ())) > 1 or self._is_halved(rows)
 
     def _is_halved(self, rows: "Bounded | _Unsolved") -> bool:
         return next(self._halves(rows.way, rows.rows), None) is not None

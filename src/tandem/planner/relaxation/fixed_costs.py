@@ -38,7 +38,7 @@ class FixedCosts:
 
 def fixed_costs(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> FixedCosts:
     """Of the fewest rows in the ranges; the same wherever prompts are read."""
-    key = way._replace(reads_here=False), rows, kind
+    key = way._replace(reads_here=False, reads_anywhere=False), rows, kind
     found = prices.fixed_costs.get(key)
     if found is None:
         found = prices.fixed_costs[key] = _find(prices, *key)
@@ -102,7 +102,9 @@ def least_slotted(prices: Prices, way: Way) -> int:
 def carried_by(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> Carried:
     """What a kind of sweep brings to attention."""
     most: float | None = None
-    if way.has_cohort:
+    if way.reads_anywhere:
+        most = 1.0
+    elif way.has_cohort:
         through = rows.through.most
         most = through / prices.served(way, through, rows.cohort.least)
     only_device = way.strategy == "gpu-only"

@@ -183,9 +183,11 @@ class _Relaxation:
         lent = list(_LENT.intersection(self._homes))
         if not lent or kind.prompt_tokens:
             return LayerPrice(0.0)
-        load = layer[_streamed(lent[0])]
+        loads = [layer[_streamed(home)] for home in lent]
         return LayerPrice(
-            0.0, link_s=STREAM_SLOTS * load.link_s, dram_bytes=STREAM_SLOTS * load.dram_bytes
+            0.0,
+            link_s=STREAM_SLOTS * max(load.link_s for load in loads),
+            dram_bytes=STREAM_SLOTS * max(load.dram_bytes for load in loads),
         )
 
     def _per_layer(self, costs: Iterable[float]) -> Form:

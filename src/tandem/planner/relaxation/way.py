@@ -1,6 +1,6 @@
 """Ways to run that are bounded one by one; each covers all placements of its kind."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tandem.plan.weights import ON_DISK, SLOTTED
@@ -32,7 +32,8 @@ class Way(NamedTuple):
         alone: every row is in a cohort, and a sweep that reads no prompt is one layer of it, or its
             own passes.
         passes: of its own, that a cohort has in a sweep.
-        reads_here: prompts of requests on the host are read on the accelerator.
+        reads_here: prompts of requests on the host are read on the accelerator. reads_anywhere:
+            there or on the host, whichever takes less: what stands for both.
     """
 
     strategy: Strategy
@@ -42,6 +43,7 @@ class Way(NamedTuple):
     alone: bool = False
     passes: int = 0
     reads_here: bool = False
+    reads_anywhere: bool = False
 
     @property
     def streams(self) -> bool:
@@ -128,6 +130,39 @@ def ways(
         yield way
         if may_read_here and way.strategy != "gpu-only":
             yield way._replace(reads_here=True)
+
+
+def joined(every: Iterable[Way], *, reading: bool) -> dict[Way, tuple[Way, ...]]:
+    """Ways, or some of them as one, by what no member of it falls below in time or memory: with the
+    homes of all, and prompts read anywhere.
+
+    Those that stream layers and those that stream MLPs are one, but beside cohorts, where few homes
+    are bounded without a programme.
+
+    Args:
+        reading: whether ways are joined that differ in where prompts are read.
+    """
+    groups: dict[tuple[Way, bool], list[Way]] = {}
+    for way in every:
+        apart = way.has_cohort or way.shares_mixtures or not way.streams
+        like = way._replace(
+            homes=way.homes if apart else (), reads_here=way.reads_here and not reading
+        )
+        groups.setdefault((like, way.reads), []).append(way)
+    found: dict[Way, tuple[Way, ...]] = {}
+    for ways_alike in groups.values():
+        whole = _whole(ways_alike)
+        known = len(ways_alike) > 1 and whole not in ways_alike
+        found |= {whole: tuple(ways_alike)} if known else {way: (way,) for way in ways_alike}
+    return found
+
+
+def _whole(every: Sequence[Way]) -> Way:
+    homes = dict.fromkeys(home for way in every for home in way.homes)
+    here = {way.reads_here for way in every}
+    return every[0]._replace(
+        homes=tuple(homes), reads_here=here == {True}, reads_anywhere=len(here) > 1
+    )
 
 
 def _reading_there(
