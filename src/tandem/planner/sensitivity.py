@@ -50,6 +50,7 @@ def begin_sensitivities(
     assert ranked is not None, "something was chosen"
     assert best is not None, "and lived through"
     known = list(dict.fromkeys([ranked.candidate, best.candidate, chosen.candidate]))
+    search.hopeless()  # found once for all larger machines
     return [
         aside.begin(partial(_larger, search, policy, best, known, change, larger))
         for change, larger in larger_machines(search.question)

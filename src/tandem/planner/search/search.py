@@ -99,10 +99,11 @@ class Search:
             self._glances,
             self.predictor,
             None if like is None else like._kinds,
-            frozenset() if like is None else like._hopeless(),
+            frozenset() if like is None else like.hopeless(),
         )
         resized = self._effort.sizes and len(question.steps) > 1
         self._nearby = WORTH_RESIZING if resized else 1 / _NEARBY
+        self._out_of_question: frozenset[Kind] | None = None
         self._found: dict[str, Option | None] = {}
         self._bests: dict[str, Option | None] = {}
         self._exceeding_only: set[str] = set()
@@ -236,13 +237,17 @@ class Search:
         if policy.name in self._found:
             return True
         least = 0.0 if best is None else best.tokens_per_s * self._nearby
-        return any(pile.next_bound(least) > least for pile in self._kinds.piles(policy).values())
+        piles = self._kinds.piles(policy, least).values()
+        return any(pile.next_bound(least) > least for pile in piles)
 
     def _job_s(self, option: Option) -> float:
         return self.predictor.job_s(option.prediction.rates)
 
-    def _hopeless(self) -> frozenset[Kind]:
-        return self._kinds.hopeless(self._options.best_per_s)
+    def hopeless(self) -> frozenset[Kind]:
+        """Kinds that searches like this one leave out, by what was known when first asked for."""
+        if self._out_of_question is None:
+            self._out_of_question = self._kinds.hopeless(self._options.best_per_s)
+        return self._out_of_question
 
     def _searched(self, policy: Policy) -> Option | None:
         if policy.name not in self._found:

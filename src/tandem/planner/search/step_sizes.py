@@ -182,16 +182,23 @@ class StepSizes:
         """As many rows on the host as a limit says, or as leave prompts their room in a step; None
         if not even one.
         """
-        least, low, high = 2 if candidate.halves else 1, 0, limit
-        middle = high
+        least = min(2 if candidate.halves else 1, candidate.host_rows)
+
+        def fits(hosted: int) -> bool:
+            return self._fits(self._with_hosted(candidate, hosted))
+
+        if fits(limit):
+            return limit
+        if not fits(least):  # as where too few layers are elsewhere, of most numbers of them
+            return None
+        low, high = least, limit - 1
         while low < high:
-            if self._fits(self._with_hosted(candidate, middle)):
+            middle = (low + high + 1) // 2
+            if fits(middle):
                 low = middle
             else:
                 high = middle - 1
-            middle = (low + high + 1) // 2
-        enough = low >= min(least, candidate.host_rows)
-        return low if enough and self._fits(self._with_hosted(candidate, low)) else None
+        return low
 
 
 def _around(here: Elsewhere, layers: int, smaller: bool) -> Iterator[Elsewhere]:
