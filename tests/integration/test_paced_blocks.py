@@ -211,6 +211,34 @@ def test_columns_on_the_cpu_are_not_brought_and_computed_meanwhile(
 
 
 @pytest.mark.parametrize("batches", [1, 3])
+def test_attention_s_maps_on_the_cpu_are_not_brought_and_the_link_goes_on(
+    batches: int, tmp_path: Path
+) -> None:
+    """Beside half of each MLP: the CPU has nearly as much to do as the link, as it takes longer
+    while that reads the same memory.
+    """
+    mlp = mlp_matrix_bytes(WIDE, Precision.uniform(DType.FLOAT16))
+    rest_s, stages = mlp / 2 / LINK, (Part.PRE, Part.OUTPUT, Part.COLUMNS)
+
+    def host(task: HostTask) -> float:
+        return 0.65 * rest_s / batches / 3 if task.entry.op.part in stages else 1e-6
+
+    plan = plan_of(
+        ("streamed",) * 6, batches=batches, cpu_rows=2, cpu_attention_maps=True,
+        cpu_columns=WIDE.intermediate_size // 2,
+    )  # fmt: skip
+    run = Run(tmp_path, plan, host=host)
+    run.add(plan.block_rows)
+    pass_s, report = run.passes(10, plan.block_rows)
+    residual = plan.block_rows * WIDE.hidden_size * 2
+    up = 6 * residual + residual  # for the accelerator's columns, and the last layer's end
+    assert report.brought_bytes == pytest.approx(10 * (6 * mlp / 2 + up))
+    assert 6 * rest_s <= pass_s < 1.1 * 6 * rest_s
+    assert report.weights_busy > 0.91
+    assert report.cpu_busy > 0.8
+
+
+@pytest.mark.parametrize("batches", [1, 3])
 def test_layers_on_the_cpu_are_not_brought_but_for_what_the_accelerator_attends_with(
     batches: int, tmp_path: Path
 ) -> None:

@@ -97,6 +97,17 @@ LEVERS: dict[str, dict[str, Any]] = {
     "columns-beside-recomputed": {
         "cpu_columns": 71, "batches": 2, "streamed_rows": 2, "recomputed_tokens": 32,
     },
+    "attention-maps": {
+        "cpu_columns": 24, "cpu_attention_maps": True, "resident_rows": 1, "streamed_rows": 1,
+    },
+    "attention-maps-and-kv": {
+        "cpu_columns": 8, "cpu_attention_maps": True, "batches": 1, "cpu_rows": 3,
+    },
+    "attention-maps-between-layers": {
+        "weights": ("streamed", "resident", "streamed", "streamed"), "cpu_columns": 40,
+        "cpu_attention_maps": True, "batches": 3, "resident_rows": 1, "streamed_rows": 1,
+        "cpu_rows": 1, "prompts_on_host": True,
+    },
 }  # fmt: skip
 BESIDE_DISK: dict[str, dict[str, Any]] = {
     **LEVERS,
@@ -124,6 +135,9 @@ CASES = [
             "cpu-layers-and-mlps",
             "columns",
             "columns-of-mlps",
+            "attention-maps",
+            "attention-maps-and-kv",
+            "attention-maps-between-layers",
         )
     ),
 ]

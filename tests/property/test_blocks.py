@@ -95,7 +95,10 @@ def plans(draw: st.DrawFn, layers: int, among: list[tuple[Home, ...]] = WAYS) ->
     )
     if draw(st.booleans()):
         with suppress(ConfigError):  # what columns do not go together with
-            return replace(plan, cpu_columns=draw(st.integers(1, LEAST_COLUMNS - 1)))
+            divided = replace(plan, cpu_columns=draw(st.integers(1, LEAST_COLUMNS - 1)))
+            if not (apart or made) and draw(st.booleans()):
+                return replace(divided, cpu_attention_maps=True)
+            return divided
     with suppress(ConfigError):  # the others on disk would be read in another order
         mlps = tuple(i for i in computed if i not in whole)
         return replace(plan, cpu_mlps=mlps, cpu_layers=whole)

@@ -157,7 +157,12 @@ def merge_cost(spec: ModelSpec, tokens: int, rates: DeviceRates) -> CostBreakdow
 
 def addition_cost(spec: ModelSpec, tokens: int, dtype: DType, rates: DeviceRates) -> CostBreakdown:
     """Add two parts of an MLP's result of `tokens` tokens."""
-    return cost_of(0, 3 * tokens * spec.hidden_size * dtype.size_bytes, 1, rates)
+    return cost_of(0, addition_bytes(spec, tokens, dtype), 1, rates)
+
+
+def addition_bytes(spec: ModelSpec, tokens: int, dtype: DType) -> int:
+    """What it reads and writes."""
+    return 3 * tokens * spec.hidden_size * dtype.size_bytes
 
 
 def copy_cost(size_bytes: float, link: LinkRates) -> CostBreakdown:

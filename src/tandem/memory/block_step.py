@@ -66,15 +66,17 @@ class CpuStepBytes:
     scratch: int
 
     @staticmethod
-    def of(memory: StepMemory, *, whole: bool) -> "CpuStepBytes":
+    def of(memory: StepMemory, *, whole: bool, divided: bool = False) -> "CpuStepBytes":
         """Of float32 activations.
 
         Args:
             whole: layers, not only MLPs: also queries, keys, values and attention's result.
+            divided: of such, columns of the MLPs: also their sum, and the accelerator's.
         """
         held = memory.token_bytes + memory.routed_token_bytes
         if not whole:
             return CpuStepBytes(held, memory.post_token_bytes)
         between = memory.token_bytes + memory.qkv_token_bytes + memory.partial_token_bytes
         scratch = max(memory.pre_token_bytes, memory.post_token_bytes)
-        return CpuStepBytes(max(held, between), scratch)
+        sums = 2 * memory.branch_token_bytes if divided else 0
+        return CpuStepBytes(max(held, between) + sums, scratch)

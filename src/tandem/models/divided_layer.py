@@ -2,7 +2,8 @@
 
 An MLP is a sum over its intermediate size: `down(act(gate x) * up x)` is the same of the first
 columns plus that of the others. So the layer lies in memory as if it had two MLPs, the CPU's behind
-all else, and what comes in a pass is one piece, and what it lacks another one (ADR 0065).
+all else, and what comes in a pass is one piece, and what it lacks another one (ADR 0065). The CPU
+may have attention's maps, too, which then lie before its MLP (ADR 0079).
 """
 
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ COLUMNS = "columns."
 """Before the names of modules of the CPU's MLP."""
 _INTO = ("gate", "up", "fc0")
 _OUT_OF = ("down", "fc1")
+_ATTENTION = ("q", "k", "v", "output")
 
 
 class DividedLayer:
@@ -26,20 +28,25 @@ class DividedLayer:
     Args:
         shapes: of a whole layer, or of its MLP.
         columns: of the intermediate size, the CPU's, which are the first.
+        attention_maps: those of attention are the CPU's, too.
 
     Attributes:
         size_bytes: of all of it, as of the layer undivided.
         comes, left_out: [first, end) in bytes: what comes in a pass, and what does not.
     """
 
-    def __init__(self, shapes: LayerShapes, columns: int) -> None:
+    def __init__(self, shapes: LayerShapes, columns: int, *, attention_maps: bool = False) -> None:
         self._columns = columns
+        self._moved = _ATTENTION if attention_maps else ()
         self._copied: list[tuple[Tensor, list[Tensor]]] = []
-        both = (*(_others(each, columns) for each in shapes.shapes), *_firsts(shapes, columns))
+        here = [each for each in shapes.shapes if _module(each) not in self._moved]
+        maps = [each for each in shapes.shapes if _module(each) in self._moved]
+        left_out = (*maps, *_firsts(shapes, columns))
+        both = (*(_others(each, columns) for each in here), *left_out)
         self._layout = LayerLayout(replace(shapes, shapes=both))
         self.size_bytes = self._layout.size_bytes
-        firsts = sum(each.elements for each in _firsts(shapes, columns) if each.is_matrix)
-        cut = self.size_bytes - firsts * shapes.dtype.itemsize
+        elements = sum(each.elements for each in left_out if each.is_matrix)
+        cut = self.size_bytes - elements * shapes.dtype.itemsize
         self.comes, self.left_out = [(0, cut)], [(cut, self.size_bytes)]
 
     def modules(self, memory: Tensor, whole: Modules) -> Modules:
@@ -60,8 +67,12 @@ class DividedLayer:
             whole: views of that memory.
         """
         made = self._layout.modules(memory, self._layout.allocate_vectors(torch.device("meta")))
-        filled = {name: whole[name].weight.clone() for name in (*_INTO, *_OUT_OF) if name in whole}
+        names = (*self._moved, *_INTO, *_OUT_OF)
+        filled = {name: whole[name].weight.clone() for name in names if name in whole}
         for name, values in filled.items():
+            if name in self._moved:
+                made[name].weight.copy_(values)
+                continue
             along = 0 if name in _INTO else 1
             first, others = values.tensor_split([self._columns], dim=along)
             made[name].weight.copy_(others)
@@ -94,9 +105,13 @@ class DividedLayer:
         return joined
 
 
+def _module(shape: WeightShape) -> str:
+    return shape.name.rpartition(".")[0]
+
+
 def _others(shape: WeightShape, columns: int) -> WeightShape:
     """Of a weight, what is not the CPU's."""
-    module = shape.name.rpartition(".")[0]
+    module = _module(shape)
     if module in _INTO:
         return replace(shape, shape=(shape.shape[0] - columns, *shape.shape[1:]))
     if module in _OUT_OF and shape.is_matrix:
@@ -107,7 +122,7 @@ def _others(shape: WeightShape, columns: int) -> WeightShape:
 def _firsts(shapes: LayerShapes, columns: int) -> Iterator[WeightShape]:
     """The CPU's; what is added once for all columns is the accelerator's."""
     for shape in shapes.shapes:
-        module = shape.name.rpartition(".")[0]
+        module = _module(shape)
         if module in _INTO:
             yield WeightShape(COLUMNS + shape.name, (columns, *shape.shape[1:]))
         elif module in _OUT_OF and shape.is_matrix:

@@ -56,6 +56,14 @@ class HostLayers(Protocol):
         """Of a divided MLP, what its first columns add to the branch, in the residual's place."""
         ...
 
+    def output(self, layer: int, state: LayerState) -> None:
+        """From attention to before the norm of the MLP; the residual is updated in place."""
+        ...
+
+    def add_branch(self, layer: int, branch: torch.Tensor, state: LayerState) -> None:
+        """End a layer from there with its MLP's result [T, hidden]."""
+        ...
+
 
 def host_layers(
     spec: ModelSpec,

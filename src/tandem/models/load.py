@@ -89,6 +89,7 @@ def load_model(
         embedding,
         resident_quantized=resident_quantized,
         columns=layers.cpu_columns,
+        attention_maps=layers.cpu_attention_maps,
     )
     if stored is None:
         _make_up(weights, spec, seed, progress)

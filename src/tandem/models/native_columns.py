@@ -1,4 +1,4 @@
-"""The CPU's columns of a divided MLP on the compiled kernels, activations in float32.
+"""The CPU's part of a divided layer on the compiled kernels, activations in float32.
 
 Import this module only if `native.available()`.
 """
@@ -19,7 +19,7 @@ class NativeColumns:
     """Of one layer; weights stay as they lie.
 
     Args:
-        modules: the norm before the MLP, and the columns.
+        modules: the norm before the MLP, the columns, and attention's maps if they are the CPU's.
         pool: whose threads do the work.
     """
 
@@ -31,6 +31,11 @@ class NativeColumns:
         self._norm = native_norm(spec, modules["mlp_norm"])
         self._up = native_linear(modules[COLUMNS + up])
         self._down = native_linear(modules[COLUMNS + down])
+        self._output = native_linear(modules["output"]) if "output" in modules else None
+        self._post_attention = self._post_mlp = None
+        if spec.post_norms and self._output is not None:
+            self._post_attention = native_norm(spec, modules["post_attention_norm"])
+            self._post_mlp = native_norm(spec, modules["post_mlp_norm"])
 
     def sum(self, residual: Tensor) -> Tensor:
         """What they add to the branch of `residual` float32 [T, hidden], which stays: alike."""
@@ -39,3 +44,20 @@ class NativeColumns:
         mlp = torch.empty(len(residual), self._down.inputs)
         linear_into(mlp, self._pool, self._up, normed, self._end, self._activation)
         return linear(self._pool, self._down, mlp)
+
+    def output(self, attention: Tensor, residual: Tensor) -> None:
+        """Add attention's result float32 [T, heads * head_dim], mapped, to `residual`."""
+        assert self._output is not None
+        branch = linear(self._pool, self._output, attention)
+        residual.add_(self._normed(self._post_attention, branch))
+
+    def add_branch(self, branch: Tensor, residual: Tensor) -> None:
+        """Add the MLP's result float32 [T, hidden] to `residual`."""
+        residual.add_(self._normed(self._post_mlp, branch))
+
+    def _normed(self, norm: _native.Norm | None, branch: Tensor) -> Tensor:
+        if norm is None:
+            return branch
+        normed = torch.empty_like(branch)
+        _native.normalize(self._pool.handle, norm, branch, normed)
+        return normed

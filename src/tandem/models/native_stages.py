@@ -13,6 +13,7 @@ from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.native_linear import linear
 from tandem.kernels.native_pool import NativePool
+from tandem.models.divided_layer import COLUMNS
 from tandem.models.expert_hits import ExpertHits
 from tandem.models.in_slots import Moving, in_slots
 from tandem.models.layer_state import LayerState, taken
@@ -35,7 +36,8 @@ class NativeLayers:
         moving: of layers that are now in one slot and now in another; these count.
         mlps: likewise, of layers of which nothing but `mlp` is executed; router and some experts
             of a mixture may be missing if another device has them.
-        columns: likewise, of layers of whose divided MLPs the first columns are computed alone.
+        columns: likewise, of layers of whose divided MLPs the first columns are computed alone, and
+            attention's maps as if they were of `layers`, if they are there.
         int8_activations: round what goes into maps of 8 bits to 8 bits too.
 
     Attributes:
@@ -45,7 +47,7 @@ class NativeLayers:
     def __init__(
         self,
         spec: ModelSpec,
-        layers: Mapping[int, Modules],
+        layers: dict[int, Modules],
         pool: NativePool,
         mlps: Mapping[int, Modules] | None = None,
         moving: Moving[Modules] | None = None,
@@ -62,7 +64,8 @@ class NativeLayers:
         def made(layer: int, modules: Modules) -> _native.Layer:
             return _layer(spec, modules, self._experts(layer, modules), int8_activations)
 
-        self._at_rest = {layer: made(layer, modules) for layer, modules in layers.items()}
+        whole = {n: _around_columns(m) for n, m in (columns or {}).items() if "qkv" in m}
+        self._at_rest = {layer: made(layer, modules) for layer, modules in (layers | whole).items()}
         self._layers = in_slots(self._at_rest, moving and moving.each(made))
         self._mlps = {
             layer: _mlp(spec, modules, self._experts(layer, modules), int8_activations)
@@ -118,6 +121,15 @@ class NativeLayers:
     def columns(self, layer: int, state: LayerState) -> None:
         """Of a divided MLP, what its first columns add to the branch, in the residual's place."""
         state.residual = self._columns[layer].sum(state.residual)
+
+    def output(self, layer: int, state: LayerState) -> None:
+        """From attention to before the norm of the MLP; the residual is updated in place."""
+        self._columns[layer].output(taken(state.attention, "attention").flatten(1), state.residual)
+        state.q = state.k = state.v = state.attention = None
+
+    def add_branch(self, layer: int, branch: Tensor, state: LayerState) -> None:
+        """End a layer with its MLP's result [T, hidden], before the norm behind it."""
+        self._columns[layer].add_branch(branch, state.residual)
 
     def _check_there(self, layer: int) -> None:
         """For those that read layers only when they run all."""
@@ -258,6 +270,12 @@ def _mlp(
 
 def _handle(modules: Modules, name: str) -> _native.LinearWeight | None:
     return native_linear(modules[name]).handle if name in modules else None
+
+
+def _around_columns(modules: Modules) -> Modules:
+    """A divided layer as one whose MLP is the CPU's columns, for what comes before that."""
+    own = {n.removeprefix(COLUMNS): a for n, a in modules.items() if n.startswith(COLUMNS)}
+    return modules | own
 
 
 def _columns(

@@ -42,7 +42,9 @@ class TorchLayers:
         kinds = {spec.routed_experts(i): layer_operations(spec, i) for i in spec.distinct_layers}
         self._operations = kinds
         self._stages = {kind: default_stages(operations) for kind, operations in kinds.items()}
-        self._mlps = {kind: split_post(operations).mlp for kind, operations in kinds.items()}
+        cuts = {kind: split_post(operations) for kind, operations in kinds.items()}
+        self._mlps = {kind: cut.mlp for kind, cut in cuts.items()}
+        self._outputs = {kind: cut.output for kind, cut in cuts.items()}
         ropes = [Rotary.of(rope, spec.head_dim, device) for rope in spec.ropes]
         self._layer_steps = [LayerSteps(spec, ropes, i) for i in range(max(1, len(ropes)))]
         self._steps: dict[tuple[Stage, int, ExpertSpec | None], tuple[Step, ...]] = {}
@@ -76,6 +78,10 @@ class TorchLayers:
         """Of a divided MLP, what its first columns add to the branch, in the residual's place."""
         steps, weights = self._layer_steps[0], self._layers[layer]
         state.residual = steps.columns(weights, steps.mlp_input(weights, state))
+
+    def output(self, layer: int, state: LayerState) -> None:
+        """From attention to before the norm of the MLP."""
+        self.run(self._outputs[self._spec.routed_experts(layer)], layer, state)
 
     def other_columns(self, layer: int, state: LayerState) -> Tensor:
         """Of a divided MLP, what the others add to it: [T, hidden]; the state stays."""

@@ -241,6 +241,7 @@ def allocate_weights(
     *,
     resident_quantized: bool = True,
     columns: int = 0,
+    attention_maps: bool = False,
 ) -> Weights:
     """Memory for all weights of `spec`, not yet filled.
 
@@ -260,6 +261,7 @@ def allocate_weights(
             all of which is on the device are of `dtype`.
         columns: of the MLPs of streamed layers, those that the CPU computes in some steps; 0: none.
             Neither are there experts then, nor layers on disk, nor anything in few bits.
+        attention_maps: of the same layers, attention's maps are the CPU's, too.
     """
     outer, looked_up = _around_layers(spec, dtype, device, embedding, pin)
     shapes = {
@@ -278,7 +280,9 @@ def allocate_weights(
         used = dict(on_disk.in_first_slot())
     layouts = _stream_layouts(spec, hosted, shapes, apart)
     if layouts:
-        divided = _divided(spec, hosted, shapes, cut, columns) if columns else None
+        divided = None
+        if columns:
+            divided = _divided(hosted, shapes, cut, columns, attention_maps=attention_maps)
         stream = WeightStream(hosted, layouts, device, pin, on_disk, divided)
         used |= stream.stored | {layer: slots[0] for layer, slots in stream.moving.slots.items()}
     mlps = None
@@ -350,14 +354,15 @@ def _stream_layouts(
 
 
 def _divided(
-    spec: ModelSpec,
     hosted: SweepLayers,
     shapes: Mapping[ExpertSpec | None, LayerShapes],
     cut: Mapping[int, tuple[LayerShapes, LayerShapes]],
     columns: int,
+    *,
+    attention_maps: bool,
 ) -> dict[int, DividedLayer]:
     """Of streamed layers, so many columns of the MLP apart; layers of a kind are alike."""
-    whole = DividedLayer(shapes[None], columns)
+    whole = DividedLayer(shapes[None], columns, attention_maps=attention_maps)
     apart = DividedLayer(next(iter(cut.values()))[1], columns) if cut else whole
     return {n: apart if n in cut else whole for n in hosted.streamed.layers}
 

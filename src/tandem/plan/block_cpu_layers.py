@@ -1,9 +1,11 @@
-"""A pass's operations in layers, and in MLPs, that are computed on the CPU (ADR 0039).
+"""A pass's operations in layers, MLPs, and parts of layers, that the CPU computes (ADR 0039).
 
 The CPU works on one batch while the accelerator works on others. A batch's residual comes to the
 host where such a layer or MLP begins, if it is not there, and goes back when the batch is wanted on
 the accelerator next. Attention stays where keys and values lie: queries, keys and values of such a
 layer go up where the accelerator attends to any sequence of the batch, and its result comes down.
+Of a layer whose MLP is divided, the CPU may have attention's maps, too: then the residual stays
+there, and goes up for the accelerator's columns, whose sum comes down (ADR 0079).
 """
 
 from collections.abc import Iterator
@@ -13,11 +15,14 @@ from tandem.plan.program import BufferRef, OpKind, Part, Queue, SignalRef
 from tandem.plan.template_builder import (
     COLUMN_SUM,
     DEVICE_PARTIAL,
+    FETCHED_COLUMNS,
     FETCHED_PARTIAL,
+    HOST_COLUMNS,
     HOST_PARTIAL,
     HOST_QKV,
     HOST_STATE,
     QKV,
+    STAGED_INPUT,
     STAGED_STATE,
     STATE,
     TemplateBuilder,
@@ -30,13 +35,14 @@ class BlockCpuLayers:
     def __init__(self, builder: TemplateBuilder, shape: BlockShape) -> None:
         self._b, self._shape = builder, shape
         self._whole = frozenset(shape.layers_on_cpu)
-        self._divided = frozenset(shape.divided)
+        self._divided, self._cut = frozenset(shape.divided), frozenset(shape.cut)
         self._ends = self._whole | frozenset(shape.mlps_on_cpu) | self._divided
         self._computed: dict[int, SignalRef] = {}  # by batch: its residual is made, on the host
+        self._own: dict[int, SignalRef] = {}  # by batch: the accelerator's columns are
 
     def has(self, layer: int) -> bool:
-        """Whether the CPU computes a whole layer."""
-        return layer in self._whole
+        """Whether the CPU computes a layer's maps around attention."""
+        return layer in self._whole or layer in self._cut
 
     def runs(self) -> Iterator[tuple[int, ...]]:
         """All layers in order, up to each that the CPU has a part in; the last may lack one."""
@@ -57,6 +63,8 @@ class BlockCpuLayers:
             When they are on the accelerator, if it attends.
         """
         lanes, there = (batch,), BufferRef(HOST_STATE, batch)
+        if layer - 1 in self._cut:
+            self._add_own_columns(layer - 1, batch)
         waits = () if layer - 1 in self._ends else (self._fetch(layer, batch),)
         for_host = (BufferRef(HOST_QKV, batch),) if self._shape.cpu else ()
         computed = self._b.add(
@@ -92,9 +100,48 @@ class BlockCpuLayers:
             OpKind.MERGE, Queue.CPU, lanes=lanes, layer=layer, waits=waits, reads=parts,
             writes=(there,),
         )  # fmt: skip
+        if layer in self._cut:
+            self._divide(layer, batch)
+            return
         self._computed[batch] = self._b.add(
             OpKind.STAGE, Queue.CPU, Part.POST, lanes=lanes, layer=layer, reads=(there,),
             writes=(there,),
+        )  # fmt: skip
+
+    def _divide(self, layer: int, batch: int) -> None:
+        """Attention's output on the CPU, the residual up for the accelerator's columns, and the
+        CPU's, which wait for nothing.
+        """
+        lanes, there = (batch,), BufferRef(HOST_STATE, batch)
+        staged = BufferRef(STAGED_INPUT, batch)
+        made = self._b.add(
+            OpKind.STAGE, Queue.CPU, Part.OUTPUT, lanes=lanes, layer=layer, reads=(there,),
+            writes=(there,),
+        )  # fmt: skip
+        brought = self._b.add(
+            OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(made,),
+            reads=(there,), writes=(staged,),
+        )  # fmt: skip
+        self._b.add(
+            OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
+            reads=(staged,), writes=(BufferRef(STATE, batch),),
+        )  # fmt: skip
+        self._computed[batch] = self._b.add(
+            OpKind.STAGE, Queue.CPU, Part.COLUMNS, lanes=lanes, layer=layer, reads=(there,),
+            writes=(BufferRef(HOST_COLUMNS, batch),),
+        )  # fmt: skip
+
+    def _add_own_columns(self, layer: int, batch: int) -> None:
+        """End such a layer on the CPU, which has the next one's maps, too."""
+        lanes, there = (batch,), BufferRef(HOST_STATE, batch)
+        fetched = BufferRef(FETCHED_COLUMNS, batch)
+        came = self._b.add(
+            OpKind.COPY, Queue.D2H, Part.RESIDUAL, lanes=lanes, layer=layer,
+            waits=(self._own[batch],), reads=(BufferRef(COLUMN_SUM, batch),), writes=(fetched,),
+        )  # fmt: skip
+        self._b.add(
+            OpKind.STAGE, Queue.CPU, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(came,),
+            reads=(there, BufferRef(HOST_COLUMNS, batch), fetched), writes=(there,),
         )  # fmt: skip
 
     def mlp(self, layer: int, batch: int, weights: tuple[BufferRef, ...] = ()) -> None:
@@ -123,7 +170,7 @@ class BlockCpuLayers:
         Args:
             waits: for its weights.
         """
-        self._b.add(
+        self._own[batch] = self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.COLUMNS, lanes=(batch,), layer=layer, waits=waits,
             reads=(BufferRef(STATE, batch), *weights), writes=(BufferRef(COLUMN_SUM, batch),),
         )  # fmt: skip
@@ -135,9 +182,10 @@ class BlockCpuLayers:
         if layer not in self._ends:
             return
         lanes, staged = (batch,), BufferRef(STAGED_STATE, batch)
+        made = BufferRef(HOST_COLUMNS if layer in self._cut else HOST_STATE, batch)
         brought = self._b.add(
             OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer,
-            waits=(self._computed[batch],), reads=(BufferRef(HOST_STATE, batch),), writes=(staged,),
+            waits=(self._computed[batch],), reads=(made,), writes=(staged,),
         )  # fmt: skip
         state, own = BufferRef(STATE, batch), BufferRef(COLUMN_SUM, batch)
         reads = (staged, state, own) if layer in self._divided else (staged,)

@@ -48,6 +48,8 @@ class WeightTurns:
         self._in_parts = shape.weights_in_parts
         self._read_by = _parts_by_stage(shape)
         self._divided = frozenset(divided)
+        # of these nothing is used before attention
+        self._late = self._mlps | ({*self._divided} if shape.attention_maps_on_cpu else set[int]())
         self._completes = shape.columns_on_cpu and not self._divided
         in_turn = tuple(dict.fromkeys((*self._read_by[Part.PRE], *self._read_by[Part.POST])))
         self._loaded = {
@@ -119,7 +121,7 @@ class WeightTurns:
 
     def _first_stage(self, layer: int) -> Part:
         """That uses what has come of it."""
-        return Part.POST if layer in self._mlps else Part.PRE
+        return Part.POST if layer in self._late else Part.PRE
 
 
 def _parts_by_stage(shape: BlockShape) -> Mapping[Part, tuple[Part, ...]]:

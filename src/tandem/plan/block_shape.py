@@ -42,6 +42,7 @@ class BlockShape:
             attention over what lies on the accelerator; likewise.
         columns_on_cpu: of every MLP that comes in passes, whole layers' included, the CPU computes
             some columns, which do not come, while the accelerator computes the others.
+        attention_maps_on_cpu: nor do attention's maps of these layers come, which are the CPU's.
     """
 
     num_layers: int
@@ -57,6 +58,7 @@ class BlockShape:
     mlps_on_cpu: tuple[int, ...] = ()
     layers_on_cpu: tuple[int, ...] = ()
     columns_on_cpu: bool = False
+    attention_maps_on_cpu: bool = False
 
     def __post_init__(self) -> None:
         if self.num_layers < 1 or self.batches < 1:
@@ -71,6 +73,10 @@ class BlockShape:
             raise ValueError("the accelerator makes no keys of layers that do not come")
         if self.columns_on_cpu and self.weights_in_parts:
             raise ValueError("of layers in parts no columns are the CPU's")
+        if self.attention_maps_on_cpu and not self.columns_on_cpu:
+            raise ValueError("attention's maps are the CPU's beside columns of MLPs")
+        if self.attention_maps_on_cpu and (self.recomputes or self.weights.mlps):
+            raise ValueError("attention's maps that recompute, or stay, are the accelerator's")
 
     @property
     def over_prompts(self) -> SweepLayers:
@@ -86,6 +92,11 @@ class BlockShape:
     def divided(self) -> tuple[int, ...]:
         """Layers whose MLPs are computed on both sides in passes, ascending."""
         return self.in_passes.loaded if self.columns_on_cpu else ()
+
+    @property
+    def cut(self) -> tuple[int, ...]:
+        """Of the divided ones, those whose attention's maps are the CPU's in passes, ascending."""
+        return self.divided if self.attention_maps_on_cpu else ()
 
     @property
     def attends(self) -> bool:

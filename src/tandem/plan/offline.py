@@ -10,6 +10,7 @@ from tandem.plan.plan_object import fields_of, made_of, parse_plan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import (
     Home,
+    StreamedLayers,
     WeightPlacement,
     homes_by_layer,
     layers_at,
@@ -36,6 +37,7 @@ _FORMS: dict[str, forms.Form] = {
     "quantized_layers": forms.text, "quantization": forms.text, "kv_dtype": forms.text,
     "host_kv_dtype": forms.text, "prompts_on_host": forms.flag,
     "layers_overlap": forms.flag, "weights_in_parts": forms.flag, "notes": forms.texts,
+    "cpu_attention_maps": forms.flag,
     "threads": forms.optional(forms.whole_number),
     "pinned_blocks": forms.optional(forms.whole_number),
     "most_pinned_bytes": forms.optional(forms.whole_number), "cpu_mlps": forms.whole_numbers,
@@ -103,6 +105,8 @@ class OfflinePlan:
         cpu_columns: of each MLP that comes in passes, whole layers' included, so many of its
             intermediate size are not brought, but computed by the CPU while the accelerator
             computes the others; prompts have all of it streamed.
+        cpu_attention_maps: of layers whose MLPs are divided so, attention's maps (of queries, keys,
+            values and output) are not brought either, but computed by the CPU.
         quantized_layers: those whose linear maps are kept in few bits; quantization: how, as the
             engine's flag.
         batches: per block. resident_rows, streamed_rows, cpu_rows: sequences of a batch by what
@@ -155,6 +159,7 @@ class OfflinePlan:
     cpu_mlps: tuple[int, ...] = ()
     cpu_layers: tuple[int, ...] = ()
     cpu_columns: int = 0
+    cpu_attention_maps: bool = False
     threads: int | None = None
     pinned_blocks: int | None = None
     most_pinned_bytes: int | None = None
@@ -196,9 +201,11 @@ class OfflinePlan:
 
     def _check_columns(self) -> None:
         """What columns of MLPs on the CPU go together with."""
+        streamed = streamed_layers(self.weights)
+        if self.cpu_attention_maps:
+            self._check_attention_maps(streamed)
         if not self.cpu_columns:
             return
-        streamed = streamed_layers(self.weights)
         others = {
             "cpu_mlps": self.cpu_mlps,
             "cpu_layers": self.cpu_layers,
@@ -215,6 +222,24 @@ class OfflinePlan:
             raise ConfigError(
                 f"cpu_columns are those of MLPs that come in every pass, and with "
                 f"{len(streamed.layers)} streamed layers none does"
+            )
+
+    def _check_attention_maps(self, streamed: StreamedLayers) -> None:
+        """What attention's maps on the CPU, beside columns of MLPs, go together with."""
+        if not self.cpu_columns:
+            raise ConfigError(
+                "cpu_attention_maps are those of layers of which the CPU computes cpu_columns, "
+                "and these are 0"
+            )
+        if streamed.mlps:
+            raise ConfigError(
+                "cpu_attention_maps and layers with home 'host-mlp' do not go together: their "
+                "attention's maps stay on the accelerator"
+            )
+        if self.recomputed_tokens:
+            raise ConfigError(
+                "recomputed_tokens and cpu_attention_maps do not go together: the accelerator "
+                "makes no keys of layers whose maps do not come"
             )
 
     def _check_home(self, name: str, layers: tuple[int, ...], home: Home) -> None:
@@ -326,7 +351,11 @@ class OfflinePlan:
         """
         computed = tuple(sorted((*self.cpu_mlps, *self.cpu_layers)))
         rules = (CpuRule(self.batch_rows, computed),) if computed else ()
-        return replace(SweepChoice.of_plan(self.weights, rules), cpu_columns=self.cpu_columns)
+        return replace(
+            SweepChoice.of_plan(self.weights, rules),
+            cpu_columns=self.cpu_columns,
+            cpu_attention_maps=self.cpu_attention_maps,
+        )
 
     @property
     def shape(self) -> BlockShape:
@@ -345,6 +374,7 @@ class OfflinePlan:
             mlps_on_cpu=self.cpu_mlps,
             layers_on_cpu=self.cpu_layers,
             columns_on_cpu=self.cpu_columns > 0,
+            attention_maps_on_cpu=self.cpu_attention_maps,
         )
 
     def to_json(self) -> str:

@@ -127,7 +127,7 @@ class SweepChoice:
         rules: ascending; the first that a step fits counts.
         experts: by layer, those that the accelerator has where others are in host memory.
         cpu_columns: of each MLP that comes in steps without prompts, so many columns do not, and
-            are the CPU's.
+            are the CPU's. cpu_attention_maps: nor do attention's maps of the same layers.
     """
 
     usual: SweepLayers = field(default_factory=SweepLayers)
@@ -136,6 +136,7 @@ class SweepChoice:
         default_factory=dict[int, tuple[int, ...]], hash=False
     )
     cpu_columns: int = 0
+    cpu_attention_maps: bool = False
 
     def __post_init__(self) -> None:
         brought, read = self.usual.streamed.on_disk, self.usual.read_on_cpu

@@ -26,6 +26,9 @@ DEVICE_PARTIAL, HOST_PARTIAL, STAGED_PARTIAL, HOST_QKV = (
 EXPERT_SUM = "expert_sum"
 # likewise of an MLP divided by columns
 COLUMN_SUM = "column_sum"
+# the CPU's columns of such a layer whose residual is the CPU's, the accelerator's brought there,
+# and the residual on its way to where those are made
+HOST_COLUMNS, FETCHED_COLUMNS, STAGED_INPUT = "host_columns", "fetched_columns", "staged_input"
 WEIGHTS = "weights"
 # of a layer that comes in parts
 PARTS_OF_WEIGHTS = {

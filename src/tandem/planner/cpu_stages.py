@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from tandem.cost.quantized import COMPILED, PreciseStage
 from tandem.cost.rates import DeviceRates
-from tandem.cost.stage import CostBreakdown, merge_cost
+from tandem.cost.stage import CostBreakdown, addition_cost, merge_cost
 from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.plan.program import Part
 from tandem.planner.measured.host import MeasuredHost
+from tandem.spec.dtype import DType
 from tandem.spec.hardware import HostFacts
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation
@@ -65,6 +66,10 @@ class CpuStages:
     def merge(self, tokens: int) -> CpuTime:
         """Partial attention results of `tokens` tokens."""
         return self._time(merge_cost(self._model, tokens, self._rates))
+
+    def addition(self, tokens: int) -> CpuTime:
+        """Two parts of an MLP's result of `tokens` tokens."""
+        return self._time(addition_cost(self._model, tokens, DType.FLOAT32, self._rates))
 
     def _time(self, cost: CostBreakdown) -> CpuTime:
         return CpuTime(cost.total_s, cost.memory_s * self._rates.bytes_per_s)

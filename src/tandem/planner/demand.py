@@ -169,15 +169,19 @@ class Demands:
             return self._on_host_alone(op, lanes, cost)
         return self.copy(op.queue, self._copied_bytes(op, lanes, experts))
 
-    def of_columns(self, op: ProgramOp, tokens: int, share: float, *, whole: bool) -> Demand:
+    def of_columns(
+        self, op: ProgramOp, tokens: int, share: float, *, whole: bool, maps: bool = False
+    ) -> Demand:
         """Either side's part of an MLP divided by columns, the accelerator's with the addition; or
         a load of all of a layer but what the CPU has, or of that.
 
         Args:
-            share: of the columns, the CPU's. whole: the rest of the layer comes, too.
+            share: of the columns, the CPU's. whole: the rest of the layer comes, too; maps: but for
+                attention's maps, which are the CPU's.
         """
         if op.kind is OpKind.LOAD:
             left_out, size = share * self._mlp_load_bytes, self._mlp_load_bytes
+            left_out += self._load_bytes - size if maps else 0
             if op.part is Part.CPU_COLUMNS:
                 return self.copy(op.queue, left_out)
             return self.copy(op.queue, (self._load_bytes if whole else size) - left_out)
@@ -335,6 +339,9 @@ class Demands:
             tokens = sum(lane.tokens for lane in lanes)
             if op.kind is OpKind.MERGE:
                 alone_s, size = self._cpu_stages.merge(tokens)
+                return Demand(alone_s, size / alone_s)
+            if op.part is Part.RESIDUAL:
+                alone_s, size = self._cpu_stages.addition(tokens)
                 return Demand(alone_s, size / alone_s)
             part, share = op.part, 1.0
             if experts and part is Part.MLP:

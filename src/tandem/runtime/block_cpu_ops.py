@@ -54,7 +54,7 @@ class BlockCpuOps:
     ) -> None:
         self._buffers = buffers
         self._sweeps = CpuLayerOps(model.host, buffers, model.dtype, upload)
-        self._columns = ColumnOps(model, buffers)
+        self._columns = ColumnOps(model, buffers, self._sweeps.brought)
         self._on_host = LaneStates(buffers, HOST_STATE, Place.HOST)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
             **{each: self._sweeps.table[each] for each in _AS_IN_SWEEPS},
@@ -68,15 +68,18 @@ class BlockCpuOps:
     def _adopt(self, running: Running) -> None:
         if self._columns.adds(running):
             self._columns.add(running)
-        else:
+        elif not self._columns.adopt(running):
             self._sweeps.table[_ADOPT](running)
 
     def fetch_residual(self, running: Running) -> None:
-        """To where a pass's layer, or its MLP, is computed."""
-        self._sweeps.fetch_residual(running)
+        """To where a pass's layer, or its MLP, is computed; or what the accelerator adds to it."""
+        if not self._columns.fetch(running):
+            self._sweeps.fetch_residual(running)
 
     def bring_residual(self, running: Running) -> None:
-        """From there; nothing of it is kept."""
+        """From there; nothing of it is kept but what the CPU goes on with."""
+        if self._columns.bring(running):
+            return
         self._sweeps.upload_residual(running)
         for lane in self._on_host.lanes(running):
             self._buffers.discard((HOST_STATE, lane.key), running.op.queue)

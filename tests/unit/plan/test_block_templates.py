@@ -42,6 +42,9 @@ def shapes(draw: st.DrawFn) -> BlockShape:
         st.tuples(subsets(apart), subsets(whole)).filter(lambda found: goes_round(weights, *found))
     )
     in_parts = not apart and draw(st.booleans())
+    may_divide = len(streamed) > STREAM_SLOTS and not (in_parts or read or computed or on_cpu)
+    divides = may_divide and draw(st.booleans())
+    cuts = divides and not apart and draw(st.booleans())
     return BlockShape(
         layers,
         draw(st.integers(1, 5)),
@@ -49,15 +52,14 @@ def shapes(draw: st.DrawFn) -> BlockShape:
         resident,
         comes,
         cpu,
-        recomputes=comes and not on_cpu and draw(st.booleans()),
+        recomputes=comes and not (on_cpu or cuts) and draw(st.booleans()),
         prompts_on_host=draw(st.booleans()),
         layers_overlap=draw(st.booleans()),
         weights_in_parts=in_parts,
         mlps_on_cpu=computed,
         layers_on_cpu=on_cpu,
-        columns_on_cpu=len(streamed) > STREAM_SLOTS
-        and not (in_parts or read or computed or on_cpu)
-        and draw(st.booleans()),
+        columns_on_cpu=divides,
+        attention_maps_on_cpu=cuts,
     )
 
 
@@ -118,7 +120,7 @@ def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> N
             shape.in_passes,
             (
                 (decode_work(shape), shape.num_layers - mlps - whole - divided),
-                (decode_work(shape, "columns"), divided),
+                (decode_work(shape, "cut" if shape.cut else "columns"), divided),
                 (decode_work(shape, "mlp"), mlps),
                 (decode_work(shape, "layer"), whole),
             ),
@@ -141,9 +143,9 @@ def test_a_pass_has_the_operations_that_the_bound_counts(shape: BlockShape) -> N
         if template.name == PROMPTS:
             for queue in (Queue.H2D, Queue.D2H):  # activations, on their way between layers
                 found.pop((OpKind.COPY, queue, Part.RESIDUAL), None)
-        elif whole:
+        elif whole or shape.cut:
             check_crossings(shape, found)
-            for each in RESIDUALS:
+            for each in (*RESIDUALS, ADDED):
                 found.pop(each, None)
                 expected.pop(each, None)
         assert +found == +expected
@@ -154,17 +156,25 @@ RESIDUALS = (
     (OpKind.COPY, Queue.H2D, Part.RESIDUAL),
     (OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL),
 )
+ADDED = (OpKind.STAGE, Queue.CPU, Part.RESIDUAL)
 
 
 def check_crossings(shape: BlockShape, found: Counter[tuple[OpKind, Queue, Part]]) -> None:
-    """Activations cross the link only where the next stage is on its other side."""
+    """Activations cross the link only where the next stage is on its other side; those of a layer
+    whose attention's maps are the CPU's also go up for the accelerator's columns, which come down
+    if the residual is still the CPU's.
+    """
+    whole = (*shape.layers_on_cpu, *shape.cut)
     sides = "".join(
-        "cc" if layer in shape.layers_on_cpu else "ac" if layer in shape.mlps_on_cpu else "aa"
+        "cc" if layer in whole else "ac" if layer in shape.mlps_on_cpu else "aa"
         for layer in range(shape.num_layers)
     )
-    way = f"a{sides}a"
+    way, cut = f"a{sides}a", len(shape.cut)
     down, up = way.count("ac"), way.count("ca")
-    assert [found[each] for each in RESIDUALS] == [n * shape.batches for n in (down, up, up)]
+    added = cut - up if cut else 0  # such layers but the last ones in a row
+    crossings = (down + added, up + cut, up + cut)
+    assert [found[each] for each in RESIDUALS] == [n * shape.batches for n in crossings]
+    assert found[ADDED] == added * shape.batches
 
 
 WEIGHTS = StreamedLayers((0, 1, 2, 3))
@@ -179,6 +189,7 @@ ON_CPU = replace(
 )
 CPU_LAYERS = replace(ALL, recomputes=False, layers_on_cpu=(2,))
 DIVIDED = replace(ALL, recomputes=False, columns_on_cpu=True)
+CUT = replace(DIVIDED, attention_maps_on_cpu=True)
 DIVIDED_MLPS = replace(DIVIDED, weights=ON_CPU.weights)
 CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
 ONE = BlockShape(1, 1, streamed=True)
@@ -283,7 +294,21 @@ Build = Callable[[BlockShape], ProgramTemplate]
                 (DIVIDED, is_op(OpKind.LOAD, Part.COLUMNS), ACCEL, "used"),
             )
         ),
+        *(
+            pytest.param(block_template, CUT, select, on, id=f"maps-{name}")
+            for select, on, name in (
+                (OWN_COLUMNS, Queue.WEIGHTS, "columns-there"),
+                (is_op(COPY, Part.RESIDUAL, H2D), CPU, "input-made"),
+                (is_op(OpKind.STAGE, Part.RESIDUAL, ACCEL), H2D, "input-there"),
+                (is_op(COPY, Part.RESIDUAL, D2H), ACCEL, "own-made"),
+                (is_op(OpKind.STAGE, Part.RESIDUAL, CPU), D2H, "own-there"),
+                (is_op(OpKind.MERGE, queue=CPU), D2H, "partial-there"),
+                (is_op(COPY, Part.QKV, H2D), CPU, "projected"),
+                (is_op(OpKind.LOAD, Part.COLUMNS), ACCEL, "used"),
+            )
+        ),
         pytest.param(prefill_template, DIVIDED, PRE, Queue.WEIGHTS, id="prompts-columns"),
+        pytest.param(prefill_template, CUT, PRE, Queue.WEIGHTS, id="prompts-maps"),
         pytest.param(prefill_template, ON_CPU, POST, Queue.WEIGHTS, id="prompts-mlps"),
         pytest.param(prefill_template, ALL, PRE, Queue.WEIGHTS, id="prompts-weights"),
         pytest.param(prefill_template, CACHE, PRE, D2H, id="prompts-drained"),
@@ -400,11 +425,11 @@ def test_prefixes_are_recomputed_when_keys_and_values_maps_have_come() -> None:
     assert places.index(Part.PRE) < places.index(Part.RECOMPUTE)
 
 
-@pytest.mark.parametrize("shape", [DIVIDED, DIVIDED_MLPS])
+@pytest.mark.parametrize("shape", [DIVIDED, DIVIDED_MLPS, CUT])
 def test_prompts_behind_passes_bring_the_columns_that_these_left_out(shape: BlockShape) -> None:
     prompts, passed = prefill_template(shape), block_template(shape)
     check(prompts, passed, prompts)
-    undivided = prefill_template(replace(shape, columns_on_cpu=False))
+    undivided = prefill_template(replace(shape, columns_on_cpu=False, attention_maps_on_cpu=False))
     unaware = [
         op._replace(reads=(*op.reads, streamed_weights(op.layer, Part.CPU_COLUMNS)))
         if op.part is Part.POST
@@ -421,6 +446,22 @@ def test_the_cpu_begins_with_all_batches_before_the_accelerator_waits_for_weight
     assert here.count(Part.COLUMNS) == here.count(Part.OUTPUT) == 3
     last = max(i for i, part in enumerate(here) if part is Part.OUTPUT)
     assert last < here.index(Part.COLUMNS)
+
+
+def test_the_cpu_goes_on_to_its_columns_without_a_wait_for_the_link() -> None:
+    """Where it has attended to all, it waits once in a layer: for the accelerator's columns."""
+    ops = block_template(replace(CUT, resident=False, streamed=False, batches=1)).ops
+    there = [op for op in ops if op.queue is CPU and op.layer == 2]
+    assert [(op.kind, op.part) for op in there] == [
+        (OpKind.STAGE, Part.PRE),
+        (OpKind.APPEND, Part.NONE),
+        (OpKind.ATTEND, Part.NONE),
+        (OpKind.MERGE, Part.NONE),
+        (OpKind.STAGE, Part.OUTPUT),
+        (OpKind.STAGE, Part.COLUMNS),
+        (OpKind.STAGE, Part.RESIDUAL),
+    ]
+    assert [bool(op.waits) for op in there] == [False] * 6 + [True]
 
 
 @pytest.mark.parametrize(
@@ -450,6 +491,22 @@ def test_the_cpu_begins_with_all_batches_before_the_accelerator_waits_for_weight
                 "weights_in_parts": True,
             },
             "in parts",
+        ),
+        (
+            {"num_layers": 4, "batches": 1, "weights": WEIGHTS, "attention_maps_on_cpu": True},
+            "beside columns",
+        ),
+        (
+            {
+                "num_layers": 4,
+                "batches": 1,
+                "weights": WEIGHTS,
+                "streamed": True,
+                "recomputes": True,
+                "columns_on_cpu": True,
+                "attention_maps_on_cpu": True,
+            },
+            "that recompute",
         ),
     ],
 )

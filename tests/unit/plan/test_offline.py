@@ -93,6 +93,37 @@ def test_columns_on_the_cpu_survive_json_and_are_streamed_for_prompts() -> None:
     assert COLUMNS.layers.uses_cpu
     assert not replace(COLUMNS, cpu_columns=0).layers.uses_cpu
     assert not replace(COLUMNS, cpu_columns=0).shape.divided
+    assert not COLUMNS.shape.cut
+
+
+CUT = replace(
+    COLUMNS, weights=(WeightPlacement(0, 3, "streamed"),), recomputed_tokens=0,
+    cpu_attention_maps=True,
+)  # fmt: skip
+
+
+def test_attention_s_maps_on_the_cpu_survive_json() -> None:
+    assert OfflinePlan.from_json(CUT.to_json()) == CUT
+    assert CUT.shape.cut == CUT.shape.divided == (0, 1, 2, 3)
+    assert CUT.layers.cpu_attention_maps
+    assert "cpu_attention_maps" in CUT.to_json()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cpu_attention_maps": 1}, "cpu_attention_maps"),
+        ({"cpu_columns": 0}, "of which the CPU computes cpu_columns, and these are 0"),
+        ({"weights": COLUMNS.weights}, "cpu_attention_maps and layers with home 'host-mlp'"),
+        ({"recomputed_tokens": COLUMNS.recomputed_tokens}, "recomputed_tokens and cpu_attention"),
+    ],
+)
+def test_attention_s_maps_on_the_cpu_that_cannot_be_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        replace(CUT, **changes)
+    assert "\n" not in error.value.message
 
 
 @pytest.mark.parametrize(

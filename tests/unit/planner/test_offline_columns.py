@@ -6,6 +6,7 @@ import pytest
 from tests.property.test_offline_planner import few_bits
 from tests.unit.planner.questions import ask, short
 
+from tandem.cost.block_pass import longest_s
 from tandem.engine.sizing.block_memory import plan_block_memory
 from tandem.engine.sizing.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
@@ -151,3 +152,86 @@ def test_only_auto_divides_and_no_mixtures() -> None:
     question = replace(asked(model=mixture), device_bytes=2 * GIB)
     found = OfflineSearch(question).candidates
     assert not any(candidate.columns for candidate in found.of(AUTO))
+
+
+WHOLE = short(plannable_spec("llama-3.1-70b"), 16)
+CUTS_NOT = replace(AUTO, name="cuts not", cuts=False)
+
+
+def small_job(**changes: object) -> Question:
+    """One batch, and a CPU that reads a layer in less time than the link brings it."""
+    question = ask(WHOLE, "rtx4090", "server-genoa", prompt="512", generate="64", requests=16)
+    return replace(question, device_bytes=int(14.5 * GIB), **changes)
+
+
+def cutting(columns: int, batches: int = 1, rows: int = 8, **changes: object) -> BlockCandidate:
+    found = BlockCandidate(batches, 12, 0, 0, rows, columns=columns, attention_maps=True)
+    return replace(found, **changes)
+
+
+def test_the_link_brings_nothing_of_attention_s_maps_where_they_are_the_cpu_s() -> None:
+    search, size = OfflineSearch(small_job()), WHOLE.intermediate_size
+    mlp = 3 * size * WHOLE.hidden_size * 2
+    maps = 2 * (WHOLE.q_size + WHOLE.kv_size) * WHOLE.hidden_size * 2
+    link = search.question.hardware.link.h2d_bytes_per_s
+    host = search.question.hardware.host
+    some, others = cutting(size // 2), cutting(size // 2, attention_maps=False)
+    times = [search.times.bound.decode_busy(each) for each in (some, others)]
+    assert times[0].link_s == pytest.approx(12 * mlp / 2 / link, rel=0.02)
+    assert times[1].link_s == pytest.approx(12 * (mlp / 2 + maps) / link, rel=0.02)
+    read_s = 12 * maps / host.memory_bandwidth_bytes_per_s
+    assert read_s < times[0].cpu_s - times[1].cpu_s < 1.2 * read_s
+    whole = search.times.bound.prefill_busy(replace(some, columns=0, attention_maps=False))
+    more_s = search.times.bound.prefill_busy(some).link_s - whole.link_s
+    assert more_s == pytest.approx(2 * (mlp / 2 + maps) / link, rel=0.02)
+
+
+@pytest.mark.parametrize("rows", [
+    {"resident_rows": 8, "cpu_rows": 0}, {"streamed_rows": 8, "cpu_rows": 0}, {},
+    {"resident_rows": 1, "streamed_rows": 2},
+])  # fmt: skip
+@pytest.mark.parametrize("batches", [1, 2])
+def test_no_pass_with_attention_s_maps_on_the_cpu_is_shorter_than_its_bound(
+    batches: int, rows: dict[str, int]
+) -> None:
+    search = OfflineSearch(small_job())
+    for columns in (128, 14_336, WHOLE.intermediate_size - 128):
+        candidate = cutting(columns, batches, **rows)
+        time = search.times.time(candidate).decode
+        assert 1 <= time.period_s / search.times.bound.decode_s(candidate) < 1.4
+
+
+def test_one_small_batch_has_attention_s_maps_on_the_cpu_and_is_faster_by_it() -> None:
+    """All layers of the model, since attention's maps of few would fit the accelerator."""
+    model = plannable_spec("llama-3.1-70b")
+    question = ask(model, "rtx4090", "server-genoa", prompt="512", generate="64", requests=16)
+    search = OfflineSearch(question)
+    best, without = search.best(AUTO), search.best(CUTS_NOT)
+    assert best is not None
+    assert without is not None
+    assert best.candidate.attention_maps
+    assert best.tokens_per_s > 1.02 * without.tokens_per_s
+    ceiling = BlockCeilings(question, search.times).ceiling()
+    assert ceiling is not None
+    assert best.tokens_per_s <= ceiling.tokens_per_s
+    plan = offline_plan(search, best.candidate, adapts=True)
+    assert plan.cpu_attention_maps
+    assert plan.shape.cut
+    room = Capacities(question.device_bytes, question.host_bytes, real=True)
+    plan_block_memory(plan, model, question.precision, room)  # or it raises
+    terms = share_terms(search.times, best.candidate)
+    decode = search.times.time(best.candidate).decode
+    work = mean_work(question, best.candidate)
+    assert longest_s(terms, work) == pytest.approx(decode.period_s)
+    assert "attention's maps and" in best.candidate.describe(80)
+
+
+def test_no_other_policy_leaves_attention_s_maps_to_the_cpu() -> None:
+    search = OfflineSearch(small_job())
+    for policy in OFFLINE_POLICIES.values():
+        assert search.candidates.possible(cutting(256), policy) == (policy.name == "auto")
+    for changes in (
+        {"columns": 0}, {"mlps": True}, {"lent": 2}, {"on_disk": 1},
+        {"cpu_rows": 0, "streamed_rows": 8, "recomputed_tokens": 64},
+    ):  # fmt: skip
+        assert not search.candidates.possible(replace(cutting(256), **changes), AUTO)

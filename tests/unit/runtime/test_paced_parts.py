@@ -135,6 +135,9 @@ def test_products_on_the_cpu_ask_for_the_weights_and_activations_that_they_read(
     assert size(Part.PRE, 1) + size(Part.POST, 1) == pytest.approx(layer, rel=0.1)
     assert 2 * size(Part.MLP, 8) > size(Part.MLP, 16) > size(Part.MLP, 8), "weights are read once"
     assert size(Part.COLUMNS, 8) == pytest.approx(size(Part.MLP, 8) / 4)
+    both = size(Part.OUTPUT, 8) + size(Part.MLP, 8)
+    assert both == pytest.approx(size(Part.POST, 8))
+    assert size(Part.RESIDUAL, 8) == 8 * 3 * TINY.hidden_size * 4
 
 
 def test_probes_find_what_emulated_copies_take() -> None:

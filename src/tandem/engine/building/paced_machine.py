@@ -202,6 +202,7 @@ def paced_executor(
         sweeps.cpu_columns,
         sweeps.usual.streamed.mlps,
         sizes.types,
+        cpu_attention_maps=sweeps.cpu_attention_maps,
     )
     host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
     if pool is None:
@@ -218,8 +219,9 @@ def paced_executor(
             aliasing.cache_bytes,
             host.pool,
             options.seed,
-            mlps_only=not whole,
+            mlps_only=not (whole or sweeps.cpu_attention_maps),
             columns=sweeps.cpu_columns,
+            attention_maps=sweeps.cpu_attention_maps,
             choices=_choices(spec, sweeps, options),
         )
     return PacedExecutor(

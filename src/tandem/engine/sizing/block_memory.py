@@ -89,7 +89,9 @@ def plan_block_memory(
         "staging": cpu_rows * plan.batches * (memory.qkv_token_bytes + memory.partial_token_bytes),
     }
     if plan.cpu_mlps or plan.cpu_layers or plan.cpu_columns:
-        on_cpu = CpuStepBytes.of(StepMemory(spec, DType.FLOAT32), whole=bool(plan.cpu_layers))
+        maps = plan.cpu_attention_maps
+        whole = bool(plan.cpu_layers) or maps
+        on_cpu = CpuStepBytes.of(StepMemory(spec, DType.FLOAT32), whole=whole, divided=maps)
         host["staging"] += plan.block_rows * on_cpu.held
         host["cpu layer scratch"] = plan.batch_rows * on_cpu.scratch
         workspace += plan.batch_rows * memory.token_bytes  # a batch's on its way back

@@ -151,6 +151,8 @@ def _computed(plan: OfflinePlan) -> str:
     found = " and ".join(f"{len(layers)} {what}" for layers, what in counts if layers)
     if plan.cpu_columns:
         found = f"{plan.cpu_columns} columns of every MLP that is streamed"
+        if plan.cpu_attention_maps:
+            found += " and the maps of its attention"
     return f"; in passes the CPU computes {found}" if found else ""
 
 

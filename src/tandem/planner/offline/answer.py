@@ -214,6 +214,7 @@ def offline_plan(
         cpu_mlps=candidate.cpu_mlps(question.model.num_layers),
         cpu_layers=candidate.cpu_layers(question.model.num_layers),
         cpu_columns=candidate.columns,
+        cpu_attention_maps=candidate.attention_maps,
         notes=notes,
     )
 

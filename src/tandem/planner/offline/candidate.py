@@ -32,6 +32,7 @@ class BlockCandidate:
         lent: of the streamed layers, or MLPs, that are not on disk, those that the CPU computes in
             passes over tokens.
         columns: of each MLP that comes in passes over tokens, those that the CPU computes.
+        attention_maps: of the same layers, those of attention are the CPU's, too.
     """
 
     batches: int
@@ -46,6 +47,7 @@ class BlockCandidate:
     mlps: bool = False
     lent: int = 0
     columns: int = 0
+    attention_maps: bool = False
 
     @property
     def rows(self) -> int:
@@ -68,6 +70,10 @@ class BlockCandidate:
         return replace(
             self, resident_rows=resident, streamed_rows=streamed, cpu_rows=cpu, recomputed_tokens=0
         )
+
+    def undivided(self) -> "BlockCandidate":
+        """With no part of a layer that comes on the CPU."""
+        return replace(self, columns=0, attention_maps=False)
 
     @property
     def stays(self) -> bool:
@@ -128,6 +134,7 @@ class BlockCandidate:
             mlps_on_cpu=passes.mlp_on_cpu,
             layers_on_cpu=passes.on_cpu,
             columns_on_cpu=self.columns > 0,
+            attention_maps_on_cpu=self.attention_maps,
         )
 
     def describe(self, num_layers: int) -> str:
@@ -136,7 +143,9 @@ class BlockCandidate:
         if self.quantized != "none":
             weights += f" ({self.quantized} in few bits)"
         if self.columns:
-            weights += f" and {self.columns} columns of each MLP on the CPU where no prompt is read"
+            maps = "attention's maps and " if self.attention_maps else ""
+            columns = f"{maps}{self.columns} columns of each MLP"
+            weights += f" and {columns} on the CPU where no prompt is read"
         kv = [
             (self.resident_rows, "KV on the accelerator"),
             (self.streamed_rows, self._streams()),

@@ -26,7 +26,7 @@ _MOST_SLOWER_COLUMNS = 12.0
 """Likewise of columns, which are the CPU's in every layer, and wait for no slot."""
 _LENT_STEPS = 16
 _COLUMN_STEPS = 32
-_COLUMNS_AT_ONCE = 128
+COLUMNS_AT_ONCE = 128
 """Whole tiles of every matrix unit, and whole groups of few bits."""
 _FEW_BLOCKS = 8  # numbers of blocks between which the time of a job changes by leaps: all are tried
 
@@ -40,12 +40,12 @@ def lent_step(num_layers: int) -> int:
 
 def column_step(intermediate_size: int) -> int:
     """By how many columns of each MLP on the CPU candidates differ."""
-    return max(1, intermediate_size // _COLUMN_STEPS // _COLUMNS_AT_ONCE) * _COLUMNS_AT_ONCE
+    return max(1, intermediate_size // _COLUMN_STEPS // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
 
 
 def whole_columns(columns: float) -> int:
     """The nearest number of them in whole tiles."""
-    return round(columns / _COLUMNS_AT_ONCE) * _COLUMNS_AT_ONCE
+    return round(columns / COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE
 
 
 class BlockCandidates:
@@ -88,14 +88,17 @@ class BlockCandidates:
         """Whether it keeps to the policy and to all capacities."""
         keeps = policy.allows(candidate, self._q.model.num_layers)
         made = candidate.recomputed_tokens and candidate.lent and not candidate.mlps
-        divisible = not candidate.columns or self._is_divisible(candidate)
+        divides = candidate.columns > 0 or candidate.attention_maps
+        divisible = not divides or self._is_divisible(candidate)
         return keeps and not made and divisible and self._footprint.fits(candidate)
 
     def _is_divisible(self, candidate: BlockCandidate) -> bool:
         """Whether the CPU may compute some columns of all that is streamed."""
         size, plain = self.intermediate_size, candidate.quantized == "none"
         alone = candidate.streamed > STREAM_SLOTS and not (candidate.lent or candidate.on_disk)
-        return plain and alone and 0 < candidate.columns < size
+        may_cut = not (candidate.mlps or candidate.recomputed_tokens)
+        cut = may_cut or not candidate.attention_maps
+        return plain and alone and cut and 0 < candidate.columns < size
 
     def placed(self, candidate: BlockCandidate) -> BlockCandidate:
         """With as few layers on disk as must be."""
@@ -222,13 +225,21 @@ class BlockCandidates:
         """The same with so many columns of each MLP on the CPU that link and CPU take equally long;
         attention likewise.
         """
-        size, step = self.intermediate_size, _COLUMNS_AT_ONCE
-        most = (size - 1) // step * step
-        if most and candidate.streamed > STREAM_SLOTS:
-            some = replace(candidate, columns=step)
-            share = self._level(some, replace(candidate, columns=most)) if most > step else 0.0
-            columns = step + whole_columns(share * (most - step))
-            yield from self._levelled(replace(candidate, columns=columns), policy)
+        divided = self.divided(candidate)
+        if divided is not None:
+            yield from self._levelled(divided, policy)
+
+    def divided(self, candidate: BlockCandidate) -> BlockCandidate | None:
+        """With so many columns of each MLP on the CPU that link and CPU take equally long; None:
+        nothing of it can be.
+        """
+        step = COLUMNS_AT_ONCE
+        most = (self.intermediate_size - 1) // step * step
+        if not most or candidate.streamed <= STREAM_SLOTS:
+            return None
+        some = replace(candidate, columns=step)
+        share = self._level(some, replace(candidate, columns=most)) if most > step else 0.0
+        return replace(candidate, columns=step + whole_columns(share * (most - step)))
 
     def _levelled(self, lending: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """What has some weights on the CPU, and that with attention levelled."""

@@ -101,10 +101,11 @@ class BlockFootprint:
             quantized: mlp_matrix_bytes(model, precisions.of_layer(quantized, streamed=True))
             for quantized in precisions.layer_choices
         }
+        there = StepMemory(model, DType.FLOAT32)
         self._on_cpu: dict[bool, CpuStepBytes] = {
-            mlps: CpuStepBytes.of(StepMemory(model, DType.FLOAT32), whole=not mlps)
-            for mlps in (False, True)
+            mlps: CpuStepBytes.of(there, whole=not mlps) for mlps in (False, True)
         }
+        self._on_cpu_of_cut = CpuStepBytes.of(there, whole=True, divided=True)
         # of prompts at once: a step's, or a longer one
         self._part_tokens: int = max(
             question.max_num_batched_tokens, question.lengths.longest_tokens
@@ -359,6 +360,7 @@ class BlockFootprint:
             workspace += prompts * self.activation_bytes
         if candidate.lent or candidate.columns:
             on_cpu = self._on_cpu[candidate.mlps or candidate.columns > 0]
+            on_cpu = self._on_cpu_of_cut if candidate.attention_maps else on_cpu
             workspace += candidate.block_rows * on_cpu.held + candidate.rows * on_cpu.scratch
         pinned += self._pinned_blocks(candidate, 0) * block_bytes + streamed * prefix
         return TierSums(weights, crossing + stays, 0, workspace, pinned)

@@ -47,11 +47,13 @@ class BlockMoves:
         columns = column_step(self._q.model.intermediate_size)
         for more in (-columns, columns) if c.columns else ():
             yield replace(c, columns=max(0, c.columns + more))
+        yield from self._cut(c, policy)
         for tokens in (
             c.recomputed_tokens - self._block_size,
             c.recomputed_tokens + self._block_size,
         ):
-            if c.streamed_rows and 0 <= tokens <= self._q.lengths.prompt_tokens:
+            may = c.streamed_rows and not c.attention_maps
+            if may and 0 <= tokens <= self._q.lengths.prompt_tokens:
                 yield replace(c, recomputed_tokens=tokens)
         for factor in _SIZES:
             yield from self._scaled(c, max(1, round(c.rows * factor)), c.batches, policy)
@@ -82,6 +84,18 @@ class BlockMoves:
         if changed.streamed_rows or not c.recomputed_tokens:
             yield changed
             yield from self._filled(changed, policy)
+
+    def _cut(self, c: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
+        """Where the CPU has some of what is streamed, attention's maps of all of it, or these no
+        more, and as many columns of MLPs as level CPU and link.
+        """
+        some = (c.columns or c.lent) and not (c.mlps or c.recomputed_tokens or c.on_disk)
+        if not (some and policy.cuts and self._candidates.may_divide(c, policy)):
+            return
+        cut = replace(c, lent=0, attention_maps=not c.attention_maps)
+        divided = self._candidates.divided(cut)
+        if divided is not None:
+            yield divided
 
     def _filled(self, c: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """As much KV on the accelerator as it holds, the others' shares as they were."""

@@ -16,6 +16,7 @@ from tandem.planner.offline.work import (
     COLUMNS_CHAIN,
     CPU_CHAIN,
     CPU_LAYER,
+    CUT_CHAIN,
     ENDS,
     LOAD,
     LOAD_COLUMNS,
@@ -35,6 +36,7 @@ from tandem.spec.model import ModelSpec
 QUEUES = tuple(Queue)
 """In the order in which sums are kept."""
 _CHAINS = frozenset((*CPU_CHAIN, *MLP_CHAIN, *COLUMNS_CHAIN, *CPU_LAYER))
+_CUT = frozenset((*CPU_CHAIN, *CUT_CHAIN))
 _TO_LINK = (Queue.H2D, Queue.WEIGHTS)
 
 
@@ -93,7 +95,7 @@ class PassWork:
         """Prices tell layers that come from others only where their types differ."""
         lent = 0 if prompts else c.lent
         lie = c.streamed, c.on_disk, c.mlps, c.stays and c.batches > 1
-        divides = c.columns > 0 and not prompts
+        divides = c.columns > 0, c.attention_maps  # prompts bring what passes left out
         layers = *lie, lent, divides, c.quantized == "streamed", prompts
         kv = c.resident_rows > 0, c.streamed_rows > 0, c.cpu_rows > 0, c.recomputed_tokens > 0
         key = (layers, kv, c.batches)
@@ -180,8 +182,9 @@ def _in_layers(work: tuple[OpClass, ...], kind: _LayerKind, batches: int) -> Ite
     """
     count, times = kind.number, kind.number * batches
     with_cpu = any(queue is Queue.CPU for _, queue, _ in work)
+    chains = _CUT if kind.on_cpu == "cut" else _CHAINS
     for found in work:
-        way = count if found in _CHAINS or _is_way(found) else 0
+        way = count if found in chains or _is_way(found) else 0
         alone = times if found[1] is Queue.ACCEL else 0
         yield _term(found, kind.layer, times, way if with_cpu else alone, way)
 

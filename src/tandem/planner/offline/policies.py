@@ -24,7 +24,8 @@ class OfflinePolicy:
         recomputes: a prefix of streamed KV may be recomputed.
         apart: of layers that do not fit, only the MLPs may be elsewhere. computes: these may be
             left to the CPU while tokens are decoded. computes_layers: so may whole layers. divides:
-            where one of the two may, columns of every MLP may be instead.
+            where one of the two may, columns of every MLP may be instead; cuts: and where whole layers
+            are streamed, attention's maps of all of them.
         many_batches: a block may have more than one.
         layers: which may be quantized, where the user allows it; host_kv: whether KV on the host.
         source: where the policy comes from.
@@ -43,6 +44,7 @@ class OfflinePolicy:
     computes: bool = False
     computes_layers: bool = False
     divides: bool = False
+    cuts: bool = False
     many_batches: bool = True
     layers: tuple[QuantizedLayers, ...] = QUANTIZED_LAYERS
     host_kv: bool = True
@@ -75,6 +77,7 @@ class OfflinePolicy:
             and (self.apart or not candidate.mlps)
             and (self.lends(mlps=candidate.mlps) or not candidate.lent)
             and (self.may_divide(mlps=candidate.mlps) or not candidate.columns)
+            and (self.cuts or not candidate.attention_maps)
             and (self.many_batches or candidate.batches == 1)
             and candidate.quantized in self.layers
             and (self.host_kv or candidate.host_kv is None)
@@ -97,6 +100,7 @@ _ALL = (
     OfflinePolicy(
         "auto", "the best of all that follows, mixed, and layers, MLPs or parts of them on the CPU",
         "Tandem", recomputes=True, apart=True, computes=True, computes_layers=True, divides=True,
+        cuts=True,
     ),
     OfflinePolicy(
         "zero-inference", "all weights streamed, all KV on the accelerator, one batch",

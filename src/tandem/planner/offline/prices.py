@@ -150,11 +150,11 @@ class BlockPrices:
         return demand
 
     def _of_columns(self, candidate: BlockCandidate, demands: Demands, op: ProgramOp) -> Demand:
-        rows, whole = candidate.rows, not candidate.mlps
-        key = (demands, op.kind, op.queue, op.part, candidate.columns, rows, whole)
+        rows, whole, maps = candidate.rows, not candidate.mlps, candidate.attention_maps
+        key = (demands, op.kind, op.queue, op.part, candidate.columns, rows, whole, maps)
         if key not in self._known:
             share = candidate.columns / self._q.model.intermediate_size
-            self._known[key] = demands.of_columns(op, rows, share, whole=whole)
+            self._known[key] = demands.of_columns(op, rows, share, whole=whole, maps=maps)
         return self._known[key]
 
     def _cache_bytes(self, candidate: BlockCandidate, queue: Queue, context: float) -> float:

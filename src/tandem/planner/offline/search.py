@@ -296,6 +296,7 @@ def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
         candidate.on_disk > 0,
         candidate.lent > 0,
         candidate.columns > 0,
+        candidate.attention_maps,
         candidate.resident_rows > 0,
         candidate.streamed_rows > 0,
         candidate.cpu_rows > 0,

@@ -17,6 +17,7 @@ from tandem.planner.offline.work import (
     CPU_COLUMNS,
     CPU_LAYER,
     CPU_MLP,
+    CUT_CHAIN,
     ENDS,
     LOAD,
     LOAD_COLUMNS,
@@ -50,6 +51,8 @@ _Value = Callable[[Demand], float]
 _Kind = tuple[int, bool, OnCpu]  # of layers: window, streamed, what of it is the CPU's
 _HERE: tuple[OnCpu, ...] = ("none", "columns", "mlp")
 """Layers whose attention's maps are the accelerator's."""
+_WHOLE: tuple[OnCpu, ...] = ("layer", "cut")
+"""Those of which they are the CPU's."""
 
 
 def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
@@ -71,13 +74,13 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
         (_POST,), candidate, ("none",)
     )
     stages_s = way_s + pricing.layers(_on(Queue.ACCEL), candidate, _MLPS)
-    stages_s += pricing.layers((OWN_COLUMNS,), candidate, ("columns",))
+    stages_s += pricing.layers((OWN_COLUMNS,), candidate, ("columns", "cut"))
     merges_s, ends_s = pricing.layers((_MERGE,), candidate, _HERE), pricing.ends(candidate)
     crossing_s = pricing.layers(_OF_CPU, candidate, _MLPS)
-    returns_s = pricing.layers((_BACK,), candidate, _MLPS)
+    returns_s = pricing.layers((_BACK,), candidate, (*_MLPS, "cut"))
     if candidate.resident_rows + candidate.streamed_rows:
-        crossing_s += pricing.layers((_UP, _DOWN), candidate, ("layer",))
-        returns_s += pricing.layers((_UP,), candidate, ("layer",))
+        crossing_s += pricing.layers((_UP, _DOWN), candidate, _WHOLE)
+        returns_s += pricing.layers((_UP,), candidate, _WHOLE)
     loads_s, loaded = pricing.brings(candidate, LOAD, LOAD_MLP, LOAD_COLUMNS)
     reads_s, came = pricing.brings(candidate, READ)
     moved = candidate.batches * pricing.on_cpu(candidate, _bytes)
@@ -137,6 +140,7 @@ class _Pricing:
     def on_cpu(self, candidate: BlockCandidate, value: _Value) -> float:
         """Of a batch, what the CPU computes of layers and of MLPs; of these, their way, too."""
         layers = self._sum(CPU_LAYER, candidate, self._near, value, ("layer",))
+        layers += self._sum(CUT_CHAIN, candidate, self._near, value, ("cut",))
         mlps = self._sum(MLP_CHAIN, candidate, self._near, value, ("mlp",))
         return layers + mlps + self._sum(COLUMNS_CHAIN, candidate, self._near, value, ("columns",))
 
@@ -155,6 +159,7 @@ class _Pricing:
 
     def _computed_s(self, candidate: BlockCandidate) -> float:
         layers = self.layers(CPU_LAYER, candidate, ("layer",))
+        layers += self.layers(CUT_CHAIN, candidate, ("cut",))
         mlps = self.layers((CPU_MLP,), candidate, ("mlp",))
         return layers + mlps + self.layers((CPU_COLUMNS,), candidate, ("columns",))
 

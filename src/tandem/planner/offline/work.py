@@ -47,15 +47,24 @@ CPU_COLUMNS = (_STAGE, Queue.CPU, Part.COLUMNS)
 COLUMNS_CHAIN: tuple[OpClass, ...] = tuple(CPU_COLUMNS if op is CPU_MLP else op for op in MLP_CHAIN)
 """Likewise, of columns; the accelerator computes the others meanwhile."""
 OWN_COLUMNS = (_STAGE, Queue.ACCEL, Part.COLUMNS)
+CUT_CHAIN: tuple[OpClass, ...] = (
+    (_STAGE, Queue.CPU, Part.PRE),
+    (OpKind.MERGE, Queue.CPU, Part.NONE),
+    (_STAGE, Queue.CPU, Part.OUTPUT),
+    CPU_COLUMNS,
+)
+"""Of a divided layer whose attention's maps are the CPU's, what it computes but for attention, one
+after the other; the accelerator's columns, and their way, are made meanwhile.
+"""
 CPU_LAYER: tuple[OpClass, ...] = (
     (_STAGE, Queue.CPU, Part.PRE),
     (OpKind.MERGE, Queue.CPU, Part.NONE),
     (_STAGE, Queue.CPU, Part.POST),
 )
 """A layer that the CPU computes, but for attention, one after the other."""
-OnCpu = Literal["none", "columns", "mlp", "layer"]
-"""What the CPU computes of a layer."""
-ALL_ON_CPU: tuple[OnCpu, ...] = ("none", "columns", "mlp", "layer")
+OnCpu = Literal["none", "columns", "cut", "mlp", "layer"]
+"""What the CPU computes of a layer; `cut`: attention's maps, and columns of the MLP."""
+ALL_ON_CPU: tuple[OnCpu, ...] = ("none", "columns", "cut", "mlp", "layer")
 
 
 def by_layer(
@@ -67,7 +76,7 @@ def by_layer(
         divided: layers of whose MLPs it computes columns.
     """
     found: dict[int, OnCpu] = dict.fromkeys(sweep.mlp_on_cpu, "mlp")
-    found |= dict.fromkeys(divided, "columns")
+    found |= dict.fromkeys(divided, "cut" if shape.attention_maps_on_cpu else "columns")
     found |= dict.fromkeys(sweep.on_cpu, "layer")
     return tuple(found.get(layer, "none") for layer in range(shape.num_layers))
 
@@ -76,8 +85,9 @@ def decode_work(shape: BlockShape, on_cpu: OnCpu = "none") -> Iterator[OpClass]:
     """Of a batch in a layer while it decodes; activations that cross the link between two layers,
     one of which is the CPU's, left out.
     """
-    if on_cpu == "layer":
-        yield from CPU_LAYER
+    whole = on_cpu in ("layer", "cut")
+    if whole:
+        yield from CUT_CHAIN if on_cpu == "cut" else CPU_LAYER
         if shape.cpu:
             yield from CPU_CHAIN[1:3]
         if shape.attends:
@@ -96,7 +106,10 @@ def decode_work(shape: BlockShape, on_cpu: OnCpu = "none") -> Iterator[OpClass]:
     if shape.attends:
         yield OpKind.APPEND, Queue.ACCEL, Part.NONE
         yield OpKind.ATTEND, Queue.ACCEL, Part.NONE
-    if on_cpu == "layer":
+    if on_cpu == "cut":
+        yield OWN_COLUMNS
+        yield from ((_COPY, queue, Part.RESIDUAL) for queue in (Queue.H2D, Queue.D2H))
+    if whole:
         return
     yield OpKind.MERGE, Queue.ACCEL, Part.NONE
     if on_cpu == "mlp":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tandem.models.divided_layer import COLUMNS
 from tandem.models.host_layers import HostLayers
 from tandem.models.layer_state import LayerState
 from tandem.models.torch_layers import TorchLayers
@@ -27,6 +28,8 @@ _CACHE_MULTIPLE = 8
 _TILE = 1 << 20
 _RESIDUALS = 256
 
+_OF_CUT = (Part.OUTPUT, Part.COLUMNS, Part.RESIDUAL)
+
 
 class PacedHostLayers:
     """Executes stages and merges of the CPU queue; results are thrown away, their time is real.
@@ -39,7 +42,7 @@ class PacedHostLayers:
         pool: of the compiled kernels; None: torch computes.
         mlps_only: whole layers are never computed, and have no weights.
         columns: of MLPs, those that are computed, if they are not computed whole: what these take
-            is what an MLP of that size takes.
+            is what an MLP of that size takes. attention_maps: with these, those of attention.
         choices: of experts where only MLPs are computed; None: routers choose.
     """
 
@@ -54,13 +57,14 @@ class PacedHostLayers:
         *,
         mlps_only: bool = False,
         columns: int = 0,
+        attention_maps: bool = False,
         choices: PacedChoices | None = None,
     ) -> None:
         self._choices = choices
         if columns:
             spec = replace(spec, intermediate_size=columns)
         self._spec, self._dtype, self._pool, self._seed = spec, dtype, pool, seed
-        self._mlps_only = mlps_only
+        self._mlps_only, self._cut = mlps_only, attention_maps
         weights = (mlp_weights if mlps_only else layer_weights)(spec, spec.num_layers - 1)
         self._layout = LayerLayout(LayerShapes(weights, torch_dtype(dtype), {}))
         wanted = math.ceil(_CACHE_MULTIPLE * cache_bytes / self._layout.size_bytes)
@@ -80,20 +84,26 @@ class PacedHostLayers:
 
     @cached_property
     def _layers(self) -> HostLayers:
-        return _stages(self._spec, self._modules, self._pool, mlps_only=self._mlps_only)
+        if self._cut:
+            divided = {n: _divided(modules) for n, modules in self._modules.items()}
+            return _stages(self._spec, {}, self._pool, self._dtype, columns=divided)
+        sets = self._modules
+        return _stages(self._spec, {} if self._mlps_only else sets, self._pool, self._dtype, sets)
 
     @cached_property
     def _split(self) -> HostLayers:
         """Mixtures of which the accelerator has a part, on the same memory."""
         assert self._choices is not None
         left = {n: self._choices.without_last(modules) for n, modules in self._modules.items()}
-        return _stages(self._spec, left, self._pool, mlps_only=True)
+        return _stages(self._spec, {}, self._pool, self._dtype, left)
 
     @torch.inference_mode()
     def run(self, op: ProgramOp, tokens: int, tiers: int) -> None:
         """A stage or a merge on `tokens` tokens, whose keys lie in `tiers` tiers."""
         layer = self._visits % self._sets
-        if op.part in (Part.MLP, Part.COLUMNS):
+        if self._cut and op.part in _OF_CUT:
+            self._of_cut(op.part, layer, tokens)
+        elif op.part in (Part.MLP, Part.COLUMNS):
             self._mlp(op.layer, layer, tokens)
             self._visits += 1
         elif op.part is Part.PRE:
@@ -105,6 +115,19 @@ class PacedHostLayers:
         elif self._state is not None:
             self._layers.post(layer, self._state)
             self._visits += 1
+
+    def _of_cut(self, part: Part, layer: int, tokens: int) -> None:
+        """What follows attention in a layer whose MLP is divided."""
+        state = self._state
+        if state is None or state.num_tokens != tokens:
+            state = LayerState(torch.zeros(tokens, dtype=torch.int64), self._residual(tokens))
+        if part is Part.COLUMNS:
+            self._layers.columns(layer, LayerState(state.positions, state.residual))
+            self._visits += 1
+        elif part is Part.RESIDUAL:
+            self._layers.add_branch(layer, torch.zeros_like(state.residual), state)
+        elif state.attention is not None:
+            self._layers.output(layer, state)
 
     def _mlp(self, layer: int, number: int, tokens: int) -> None:
         positions = torch.zeros(tokens, dtype=torch.int64)
@@ -136,14 +159,25 @@ class PacedHostLayers:
 
 
 def _stages(
-    spec: ModelSpec, sets: dict[int, Modules], pool: "NativePool | None", *, mlps_only: bool
+    spec: ModelSpec,
+    sets: dict[int, Modules],
+    pool: "NativePool | None",
+    dtype: DType,
+    mlps: dict[int, Modules] | None = None,
+    columns: dict[int, Modules] | None = None,
 ) -> HostLayers:
     if pool is None:
-        dtype = sets[0]["mlp_norm"].weight.dtype
-        return TorchLayers(spec, sets, _CPU, dtype)
+        layers = sets | (mlps or {}) | (columns or {})
+        return TorchLayers(spec, layers, _CPU, torch_dtype(dtype))
     from tandem.models.native_stages import NativeLayers
 
-    return NativeLayers(spec, {} if mlps_only else sets, pool, sets)
+    return NativeLayers(spec, sets, pool, mlps, columns=columns)
+
+
+def _divided(modules: Modules) -> Modules:
+    """A layer as one of whose MLP all is the CPU's columns."""
+    names = ("gate_up", "down", "fc0", "fc1")
+    return modules | {COLUMNS + n: modules[n] for n in names if n in modules}
 
 
 def _random_layer(layout: LayerLayout, dtype: DType, generator: torch.Generator) -> Modules:

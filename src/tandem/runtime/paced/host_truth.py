@@ -8,6 +8,7 @@ from tandem.cost.rates import DeviceRates
 from tandem.cost.recoding import coded_attention_cost
 from tandem.cost.stage import (
     CostBreakdown,
+    addition_cost,
     append_cost,
     attention_cost,
     cost_of,
@@ -18,13 +19,14 @@ from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp
 from tandem.runtime.paced.costs import PacedLane
+from tandem.runtime.paced.host_stages import host_stages
 from tandem.runtime.paced.ledger import HostTask
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.types import PacedTypes
+from tandem.spec.dtype import DType
 from tandem.spec.hardware import HostFacts
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
-from tandem.spec.operations import default_stages, split_post
 from tandem.spec.tier import Tier
 
 
@@ -80,10 +82,10 @@ class HostTruth:
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         operations = self._operations[op.layer]
-        pre, _, post = default_stages(operations)
-        mlp = split_post(operations).mlp
-        stages = {Part.PRE: pre, Part.POST: post, Part.MLP: mlp, Part.COLUMNS: mlp}
-        stage, rates = stages[op.part].of(operations), self._stage_rates
+        rates = self._stage_rates
+        if op.part is Part.RESIDUAL:
+            return addition_cost(self._model, tokens, DType.FLOAT32, rates)
+        stage = host_stages(operations)[op.part].of(operations)
         if op.layer in self._types.layers:
             precision = self._types.of_layer(op.layer)
             whole = PreciseStage(stage, precision, COMPILED).cost(tokens, rates)

@@ -13,6 +13,7 @@ from tandem.cost.rates import LinkRates
 from tandem.cost.split_mixture import MixtureBytes, MixturePart, choice_bytes
 from tandem.cost.stage import (
     CostBreakdown,
+    addition_bytes,
     addition_cost,
     append_cost,
     attention_cost,
@@ -30,10 +31,12 @@ from tandem.cost.weight_parts import weight_part_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, Queue
 from tandem.plan.weights import EmbeddingHome
+from tandem.runtime.paced.host_stages import host_stages
 from tandem.runtime.paced.passing_truth import PASSING_COPIES, PassingTruth
 from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.runtime.paced.stage_truth import StageTruth
 from tandem.runtime.paced.types import PacedTypes
+from tandem.spec.dtype import DType
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
@@ -53,7 +56,8 @@ class PacedTruth:
         experts: by layer, those on the accelerator where others are in host memory.
         use: of experts; None: uniform.
         embedding: where token embeddings lie.
-        cpu_columns: of MLPs that are computed on both sides, the CPU's.
+        cpu_columns: of MLPs that are computed on both sides, the CPU's; cpu_attention_maps: those
+            of the same layers are the CPU's, too.
         mlps_apart: layers of which nothing but the MLP comes.
         types: what is in few bits; None: nothing.
     """
@@ -70,6 +74,8 @@ class PacedTruth:
         cpu_columns: int = 0,
         mlps_apart: Collection[int] = (),
         types: PacedTypes | None = None,
+        *,
+        cpu_attention_maps: bool = False,
     ) -> None:
         self._model, self._page, self._dtype = model, page, page.float_type
         self._change = perturbation or Perturbation()
@@ -91,6 +97,8 @@ class PacedTruth:
             self._left_bytes = {layer: mixture.left(len(ids)) for layer, ids in experts.items()}
         self._mlps_apart = frozenset(mlps_apart)
         self._cpu_share = cpu_columns / model.intermediate_size
+        maps = self._layer_bytes - self._mlp_bytes if cpu_attention_maps else 0
+        self._left_out_bytes: int = round(self._cpu_share * self._mlp_bytes) + maps
         self._disk_bytes_per_s = hardware.host.disk_bytes_per_s
         self._looked_up_over = self._links[Queue.H2D] if embedding == "host" else None
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
@@ -153,12 +161,11 @@ class PacedTruth:
         """What a load or a read brings: a layer's weights, those that a stage reads, or its MLP's
         but for what stays.
         """
-        left_out = round(self._cpu_share * self._mlp_bytes)
         if op.part is Part.CPU_COLUMNS:
-            return left_out
+            return self._left_out_bytes
         if op.part is Part.COLUMNS:
             mlp_alone = op.layer in self._mlps_apart
-            return (self._mlp_bytes if mlp_alone else self._layer_bytes) - left_out
+            return (self._mlp_bytes if mlp_alone else self._layer_bytes) - self._left_out_bytes
         if op.part is Part.MLP:
             return self._left_bytes.get(op.layer, self._mlp_bytes)
         return self._part_bytes.get(op.part, self._layer_bytes)
@@ -227,9 +234,9 @@ class PacedTruth:
         if op.layer in self._experts:
             return 0.0
         operations = self._operations[op.layer]
-        (pre, _, post), mlp = default_stages(operations), split_post(operations).mlp
-        stages = {Part.PRE: pre, Part.POST: post, Part.MLP: mlp, Part.COLUMNS: mlp}
-        stage = stages[op.part].of(operations)
+        if op.part is Part.RESIDUAL:
+            return addition_bytes(self._model, tokens, DType.FLOAT32)
+        stage = host_stages(operations)[op.part].of(operations)
         size = stage_bytes(stage, tokens, self._dtype)
         if op.layer in self._types.layers:
             precision = self._types.of_layer(op.layer)

@@ -81,7 +81,8 @@ class BlockProgrammes:
 
     def of_block(self, block: BlockCandidate) -> Iterator[RelaxedBlock]:
         """One after the other, each way to run a block of as many sequences and batches."""
-        bare = replace(block.shared(block.rows, 0), streamed=0, on_disk=0, mlps=False, lent=0)
+        bare = block.shared(block.rows, 0).undivided()
+        bare = replace(bare, streamed=0, on_disk=0, mlps=False, lent=0)
         bound, kinds = MeanRows(self._times.bound), kv_kinds(self._times, bare)
         for way in self._ways(block.quantized, reads=self._lacks(kinds)):
             found = self._least(bare, way, bound, kinds, kinds)
@@ -104,7 +105,7 @@ class BlockProgrammes:
         held: KvKinds,
         within: WholeLayers | None = None,
     ) -> RelaxedBlock | None:
-        if way.lends_layers and not way.mlps:
+        if (way.lends_layers and not way.mlps) or way.lends == "maps":
             kinds, held = none_recomputed(kinds), none_recomputed(held)
         shares = least_shares(self._times, self._solver, bound, kinds, held, way, within)
         return None if shares is None else RelaxedBlock(block, way, shares)

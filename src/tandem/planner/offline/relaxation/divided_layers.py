@@ -1,4 +1,6 @@
-"""What MLPs ask for of which the CPU computes columns, as shares of all layers' MLPs."""
+"""What layers ask for of whose MLPs the CPU computes columns, as shares of all layers' MLPs; where
+it has attention's maps of the same layers, too, of these.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +19,8 @@ class DividedWork:
 
     Attributes:
         kinds: of each kind of KV, and all else that layers have anyway. comes: of layers that come,
-            beside their columns. cpu: of columns that are the CPU's. others: of those of layers
-            that come and are not; here: likewise, of all layers.
+            beside their columns; stays: of those that do not come. cpu: of columns that are the
+            CPU's. others: of those of layers that come and are not; here: likewise, of all layers.
     """
 
     kinds: tuple[float, ...]
@@ -26,6 +28,7 @@ class DividedWork:
     cpu: float = 0.0
     others: float = 0.0
     here: float = 0.0
+    stays: float = 0.0
 
 
 class DividedLayers:
@@ -38,15 +41,29 @@ class DividedLayers:
     ) -> None:
         self._bound, self._away, self._kinds = bound, away, kinds
         self._size = times.question.model.intermediate_size
+        self._maps = away.way.lends == "maps"
 
     def work(self, loads: Resources) -> tuple[DividedWork, ...]:
         """Of each resource, where `loads` are those of all layers that come."""
-        kinds = [self._away.resources(self._bound.decode_busy(kind)) for kind in self._kinds]
-        of_each = zip(*kinds, strict=True), loads, self._dividing(), self._columns()
+        first = self._begun(self._kinds[0])
+        kinds = [self._of_kind(kind, first) for kind in self._kinds]
+        if not self._maps:
+            first = tuple(max(0.0, each) for each in first)
+        of_each = zip(*kinds, strict=True), loads, first, self._columns()
         return tuple(
             _work(of_kinds, load + begun, column)
             for of_kinds, load, begun, column in zip(*of_each, strict=True)
         )
+
+    def _of_kind(self, kind: BlockCandidate, first: Resources) -> Resources:
+        """Of a pass with all KV of a kind: what is saved where attention's maps are the CPU's, more
+        than of the first kind, is left out of all layers.
+        """
+        found = self._away.resources(self._bound.decode_busy(kind))
+        if not self._maps:
+            return found
+        each = zip(found, self._begun(kind), first, strict=True)
+        return tuple(max(0.0, plain + min(0.0, own - of_first)) for plain, own, of_first in each)
 
     def _columns(self) -> Resources:
         """Of a pass, what it takes more if the CPU computes all columns of all layers: less than
@@ -58,29 +75,29 @@ class DividedLayers:
             for less, more in zip(none, half, strict=True)
         )
 
-    def _dividing(self) -> Resources:
-        """Of a pass, what it takes besides that all layers are divided."""
-        plain = self._away.resources(self._busy(0))
-        one, slope = self._resources(self._counts[0]), self._columns()
-        begun = (
-            each - s * self._counts[0] / self._size for each, s in zip(one, slope, strict=True)
-        )
-        return tuple(max(0.0, each - bare) for each, bare in zip(begun, plain, strict=True))
+    def _begun(self, kind: BlockCandidate) -> Resources:
+        """Of a pass with all KV of a kind, what it takes besides that all layers are divided; where
+        attention's maps are the CPU's, others do less.
+        """
+        every = self._away.all_away(kind)
+        plain = self._away.resources(self._bound.decode_busy(every))
+        one = self._away.resources(self._bound.decode_busy(self._divided(kind, self._counts[0])))
+        part = self._counts[0] / self._size
+        each = zip(one, self._columns(), plain, strict=True)
+        return tuple(some - slope * part - bare for some, slope, bare in each)
 
     def way_s(self, kind: BlockCandidate) -> float:
         """Of a pass, a batch's way through all layers, divided or not, with no column on the CPU:
         no more than it is.
         """
         busy_of = self._bound.decode_busy
-        every = self._away.all_away(kind)
-        ways = [busy_of(replace(every, columns=count)).way_s for count in self._counts]
+        ways = [busy_of(self._divided(kind, count)).way_s for count in self._counts]
         begun_s = ways[0] - (ways[1] - ways[0]) / (self._counts[1] / self._counts[0] - 1)
         return min(begun_s, busy_of(kind).way_s)
 
     def columns_way_s(self) -> float:
         """Likewise, what the way becomes longer by if all columns are the CPU's."""
-        every, busy_of = self._away.all_away(self._kinds[0]), self._bound.decode_busy
-        ways = [busy_of(replace(every, columns=count)).way_s for count in self._counts]
+        ways = [self._busy(count).way_s for count in self._counts]
         return (ways[1] - ways[0]) * self._size / (self._counts[1] - self._counts[0])
 
     @property
@@ -91,16 +108,23 @@ class DividedLayers:
         return self._away.resources(self._busy(columns))
 
     def _busy(self, columns: int) -> Busy:
-        every = replace(self._away.all_away(self._kinds[0]), columns=columns)
-        return self._bound.decode_busy(every)
+        return self._bound.decode_busy(self._divided(self._kinds[0], columns))
+
+    def _divided(self, kind: BlockCandidate, columns: int) -> BlockCandidate:
+        every = self._away.all_away(kind)
+        return replace(every, columns=columns, attention_maps=self._maps)
 
 
 def _work(kinds: tuple[float, ...], comes: float, column: float) -> DividedWork:
     """Where columns on the CPU spare a resource something, that is asked for by those that are not:
-    of layers that come, or of all, if it is theirs however layers come by their weights.
+    of layers that come, or of all, if it is theirs however layers come by their weights. Likewise
+    where less than nothing is asked for by layers that come: by those that stay.
     """
+    stays = max(0.0, -comes)
+    kinds, comes = tuple(max(0.0, each - stays) for each in kinds), max(0.0, comes)
     if column >= 0:
-        return DividedWork(kinds, comes, cpu=column)
+        return DividedWork(kinds, comes, cpu=column, stays=stays)
     if comes + column >= 0:
-        return DividedWork(kinds, comes + column, others=-column)
-    return DividedWork(tuple(max(0.0, each + column) for each in kinds), comes, here=-column)
+        return DividedWork(kinds, comes + column, others=-column, stays=stays)
+    kinds = tuple(max(0.0, each + column) for each in kinds)
+    return DividedWork(kinds, comes, here=-column, stays=stays)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.candidates import BlockCandidates, whole_columns
+from tandem.planner.offline.candidates import COLUMNS_AT_ONCE, BlockCandidates, whole_columns
 from tandem.planner.offline.policies import OfflinePolicy
 from tandem.planner.offline.relaxation.block_programmes import RelaxedBlock
 
@@ -27,9 +27,12 @@ def rounded_shares(
     for streamed in {min(num_layers, least + more) for more in _MORE}:
         lent = min(round(shares.lent * num_layers), streamed - STREAM_SLOTS) if lends else 0
         start = replace(relaxed.block, streamed=streamed, mlps=relaxed.way.mlps, lent=max(0, lent))
-        if relaxed.way.lends == "columns" and streamed:
-            share = shares.columns * num_layers / streamed
-            start = replace(start, columns=whole_columns(share * size))
+        if relaxed.way.divides and streamed:
+            columns = whole_columns(shares.columns * num_layers / streamed * size)
+            if relaxed.way.lends == "maps":
+                start = replace(start, attention_maps=True, columns=max(columns, COLUMNS_AT_ONCE))
+            else:
+                start = replace(start, columns=columns)
         resident = math.floor(rows * shares.resident + _WHOLE)
         cpu = min(rows - resident, round(rows * shares.cpu))
         most = min(rows - cpu, candidates.most_resident(start.shared(0, cpu), policy))
@@ -42,7 +45,7 @@ def _made(
 ) -> Iterator[BlockCandidate]:
     """With and without prefixes that are made anew."""
     prefixes = [0]
-    if found.streamed_rows and candidates.may_recompute(found, policy):
+    if found.streamed_rows and candidates.may_recompute(found, policy) and not found.attention_maps:
         prefixes += candidates.recomputes.of(found)
     for prefix in prefixes:
         candidate = candidates.placed(replace(found, recomputed_tokens=prefix))

@@ -61,7 +61,7 @@ class Columns:
         kinds, apart: sequences by the kinds of KV, in most layers, and in those that differ, if
             any do.
         cpu_columns, others: of all layers' MLPs, columns of streamed ones, the CPU's and the
-            others. here: all that are not the CPU's.
+            others. here: all that are not the CPU's. stays: of the layers, those not streamed.
     """
 
     prefill: int
@@ -75,6 +75,7 @@ class Columns:
     cpu_columns: int
     others: int
     here: int
+    stays: int
 
 
 def least_shares(
@@ -131,7 +132,7 @@ class _Relaxed:
         """
         c = self._c
         self._work_of_prompts()
-        if self._away.way.lends == "columns":
+        if self._away.way.divides:
             self._divide(apart)
         else:
             self._work_of_tokens()
@@ -164,6 +165,7 @@ class _Relaxed:
             cpu_columns=column(),
             others=column(),
             here=column(),
+            stays=column(),
         )
         self._p.equal([(share, 1.0) for share in (*found.kinds, *found.apart)], 1.0)
         return found
@@ -239,11 +241,13 @@ class _Relaxed:
         c, divided = self._c, DividedLayers(self._times, self._bound, self._kinds, self._away)
         self._p.equal([(c.cpu_columns, 1.0), (c.others, 1.0), (c.streamed, -1.0)], 0.0)
         self._p.equal([(c.cpu_columns, 1.0), (c.here, 1.0)], 1.0)
+        self._p.equal([(c.streamed, 1.0), (c.stays, 1.0)], 1.0)
         self._p.at_most([(c.streamed, -1.0)], -apart / self._layers)
         for each in divided.work(self._away.loads(self._bound.decode_busy)):
             of_columns = (c.cpu_columns, each.cpu), (c.others, each.others), (c.here, each.here)
             of_kinds = zip(c.kinds, each.kinds, strict=True)
-            self._at_least(c.decode, (*of_kinds, (c.comes, each.comes), *of_columns))
+            of_layers = (c.comes, each.comes), (c.stays, each.stays)
+            self._at_least(c.decode, (*of_kinds, *of_layers, *of_columns))
         ways = list(zip(c.kinds, map(divided.way_s, self._kinds), strict=True))
         self._at_least(c.decode, (*ways, (c.cpu_columns, divided.columns_way_s())))
 

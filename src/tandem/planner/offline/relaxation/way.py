@@ -7,7 +7,7 @@ from typing import Literal
 
 from tandem.plan.offline import QuantizedLayers
 
-Lends = Literal["none", "some", "all", "columns"]
+Lends = Literal["none", "some", "all", "columns", "maps"]
 _LENDS: tuple[Lends, ...] = ("some", "all")
 
 
@@ -20,7 +20,8 @@ class BlockWay:
             through them; None: either way, by an average of no slots and all.
         reads: whether any of them is read from disk, through slots of host memory.
         lends: which of them the CPU computes in passes: all but those that stay in the slots, or
-            any number while all others come; or columns of all MLPs that are streamed.
+            any number while all others come; or columns of all MLPs that are streamed, and with
+            `maps` those of attention of the same layers.
         mlps: only their MLPs are streamed, but of those on disk, and these are what the CPU
             computes.
     """
@@ -34,6 +35,11 @@ class BlockWay:
     def lends_layers(self) -> bool:
         """Whether the CPU computes whole layers, or whole MLPs."""
         return self.lends in _LENDS
+
+    @property
+    def divides(self) -> bool:
+        """Whether the CPU computes columns of MLPs."""
+        return self.lends in ("columns", "maps")
 
 
 def block_ways(
@@ -57,3 +63,4 @@ def block_ways(
             yield BlockWay(True, read, how, mlps)
     if divides and bits == "none":
         yield from (BlockWay(True, False, "columns", mlps) for mlps in (True, False))
+        yield BlockWay(True, False, "maps")
