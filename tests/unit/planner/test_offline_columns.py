@@ -222,7 +222,7 @@ def test_one_small_batch_has_attention_s_maps_on_the_cpu_and_is_faster_by_it() -
     terms = share_terms(search.times, best.candidate)
     decode = search.times.time(best.candidate).decode
     work = mean_work(question, best.candidate)
-    assert longest_s(terms, work) == pytest.approx(decode.period_s)
+    assert longest_s(terms, work) == pytest.approx(decode.period_s, rel=0.02)
     assert "attention's maps and" in best.candidate.describe(80)
 
 

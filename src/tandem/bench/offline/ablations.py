@@ -78,6 +78,7 @@ LEVERS = (
     _without("layers and MLPs on the CPU", computes=False, computes_layers=False),
     _without("whole layers on the CPU", computes_layers=False),
     _without("columns of MLPs on the CPU", divides=False),
+    _without("attention's maps on the CPU beside columns", cuts=False),
     replace(
         _without(
             "MLPs apart from their layers, and layers on the CPU",

@@ -47,7 +47,6 @@ class BlockMoves:
         columns = column_step(self._q.model.intermediate_size)
         for more in (-columns, columns) if c.columns else ():
             yield replace(c, columns=max(0, c.columns + more))
-        yield from self._cut(c, policy)
         for tokens in (
             c.recomputed_tokens - self._block_size,
             c.recomputed_tokens + self._block_size,
@@ -85,17 +84,16 @@ class BlockMoves:
             yield changed
             yield from self._filled(changed, policy)
 
-    def _cut(self, c: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
-        """Where the CPU has some of what is streamed, attention's maps of all of it, or these no
-        more, and as many columns of MLPs as level CPU and link.
+    def cut(self, c: BlockCandidate, policy: OfflinePolicy) -> BlockCandidate | None:
+        """With attention's maps of all that is streamed on the CPU, where it has some of that, and
+        as many columns of MLPs as level it and the link; None if it cannot be.
         """
         some = (c.columns or c.lent) and not (c.mlps or c.recomputed_tokens or c.on_disk)
         if not (some and policy.cuts and self._candidates.may_divide(c, policy)):
-            return
-        cut = replace(c, lent=0, attention_maps=not c.attention_maps)
-        divided = self._candidates.divided(cut)
-        if divided is not None:
-            yield divided
+            return None
+        found = self._candidates.divided(replace(c, lent=0, attention_maps=True))
+        possible = found is not None and self._candidates.possible(found, policy)
+        return found if possible else None
 
     def _filled(self, c: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """As much KV on the accelerator as it holds, the others' shares as they were."""

@@ -24,8 +24,8 @@ class OfflinePolicy:
         recomputes: a prefix of streamed KV may be recomputed.
         apart: of layers that do not fit, only the MLPs may be elsewhere. computes: these may be
             left to the CPU while tokens are decoded. computes_layers: so may whole layers. divides:
-            where one of the two may, columns of every MLP may be instead; cuts: and where whole layers
-            are streamed, attention's maps of all of them.
+            where one of the two may, columns of every MLP may be instead. cuts: and, where whole
+            layers are streamed, attention's maps of all of them.
         many_batches: a block may have more than one.
         layers: which may be quantized, where the user allows it; host_kv: whether KV on the host.
         source: where the policy comes from.

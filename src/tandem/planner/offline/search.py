@@ -234,10 +234,28 @@ class OfflineSearch:
                 continue
             option = self.option(candidate)
             best, starts[alone] = _better(best, option), _better(before, option)
+        ends: list[BlockOption] = []
         for start in starts.values():
             if start is not None and best is not None and _is_near(start.tokens_per_s, best):
-                best = _better(best, self._moved(start, policy))
+                ends.append(self._moved(start, policy))
+                best = _better(best, ends[-1])
+        for end in ends:
+            best = self._cut(end, best, policy)
         return best
+
+    def _cut(
+        self, end: BlockOption, best: BlockOption | None, policy: OfflinePolicy
+    ) -> BlockOption | None:
+        """The best, or what is found from `end` with attention's maps on the CPU: behind all other
+        moves, so that what these lead to is not missed.
+        """
+        cut = self._moves.cut(end.candidate, policy)
+        if cut is None or best is None or not _is_near(self.bound_tokens_per_s(cut), best):
+            return best
+        option = self.option(cut)
+        if _is_near(option.tokens_per_s, best):
+            option = self._moved(option, policy)
+        return _better(best, option)
 
     def _refined(self, best: BlockOption | None, policy: OfflinePolicy) -> BlockOption | None:
         return self._rounded(best, policy) if best is not None and policy.adapts else best
