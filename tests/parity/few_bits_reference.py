@@ -1,5 +1,6 @@
 """transformers with keys and values in few bits, but for a prefix that is made anew."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,33 +48,27 @@ class FewBitsReference(Reference):
         self._held, self._prompt, self._made = held, prompt, made
 
     def continuation(self, prompt: tuple[int, ...], count: int) -> list[int]:
-        """The next `count` tokens after the prompt and tokens that were taken before."""
-        cache, made = self._cache_of(prompt), list[int]()
+        """The next `count` tokens."""
+        cache, made = self._cache(prompt), list[int]()
         logits = self._read(cache, prompt)
         while len(made) < count:
             made.append(int(logits.argmax()))
             if len(made) < count:
-                logits = self._next(cache, made[-1])
+                logits = self._read(cache, made[-1:])
         return made
 
-    def logits(self, tokens: tuple[int, ...]) -> torch.Tensor:
-        """Of the token after `tokens`: [vocab] float32."""
-        return self._read(self._cache_of(tokens), tokens)
+    def _pass(self, prompt: tuple[int, ...], taken: tuple[int, ...]) -> torch.Tensor:
+        """Token by token, as what the cache gives back changes behind the prompt."""
+        cache = self._cache(prompt)
+        parts = [prompt, *((token,) for token in taken[:-1])]
+        return torch.stack([self._read(cache, part) for part in parts])
 
-    def _cache_of(self, tokens: tuple[int, ...]) -> _PagesCache:
-        assert tokens[: len(self._prompt)] == self._prompt
+    def _cache(self, prompt: tuple[int, ...]) -> _PagesCache:
+        assert prompt == self._prompt
         return _PagesCache(self._held, self._made)
 
-    def _read(self, cache: _PagesCache, tokens: tuple[int, ...]) -> torch.Tensor:
-        """The prompt at once, then one token after the other; logits after the last one."""
+    def _read(self, cache: _PagesCache, tokens: Sequence[int]) -> torch.Tensor:
+        """Logits after the last one: [vocab] float32."""
         with torch.no_grad():
-            ids = torch.tensor([self._prompt])
-            logits = self.model(ids, past_key_values=cache).logits[0, -1].float()
-        for token in tokens[len(self._prompt) :]:
-            logits = self._next(cache, token)
-        return logits
-
-    def _next(self, cache: _PagesCache, token: int) -> torch.Tensor:
-        with torch.no_grad():
-            ids = torch.tensor([[token]])
+            ids = torch.tensor([list(tokens)])
             return self.model(ids, past_key_values=cache).logits[0, -1].float()

@@ -30,11 +30,12 @@ class Reference:
     def __init__(self, model: PreTrainedModel | QuantizedModel) -> None:
         # a generation mixin of transformers' that its type does not show
         self.model: Any = model
-        self._known: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        self._continued: dict[tuple[tuple[int, ...], int], list[int]] = {}
+        self._passed: dict[tuple[tuple[int, ...], tuple[int, ...]], torch.Tensor] = {}
 
     def continuation(self, prompt: tuple[int, ...], count: int) -> list[int]:
         """The next `count` tokens of `generate`."""
-        if (prompt, count) not in self._known:
+        if (prompt, count) not in self._continued:
             ids = torch.tensor([prompt])
             with torch.no_grad():
                 made = self.model.generate(
@@ -46,13 +47,20 @@ class Reference:
                     eos_token_id=None,
                     pad_token_id=0,
                 )
-            self._known[prompt, count] = made[0, len(prompt) :].tolist()
-        return self._known[prompt, count]
+            self._continued[prompt, count] = made[0, len(prompt) :].tolist()
+        return self._continued[prompt, count]
 
-    def logits(self, tokens: tuple[int, ...]) -> torch.Tensor:
-        """Of the token after `tokens`: [vocab] float32."""
+    def logits(self, prompt: tuple[int, ...], taken: tuple[int, ...]) -> torch.Tensor:
+        """What each token was taken by, from all before it: [tokens, vocab] float32."""
+        if (prompt, taken) not in self._passed:
+            self._passed[prompt, taken] = self._pass(prompt, taken)
+        return self._passed[prompt, taken]
+
+    def _pass(self, prompt: tuple[int, ...], taken: tuple[int, ...]) -> torch.Tensor:
+        """One forward pass over all, of which `generate` would take one for each token."""
         with torch.no_grad():
-            return self.model(torch.tensor([tokens])).logits[0, -1].float()
+            made = self.model(torch.tensor([prompt + taken[:-1]])).logits
+        return made[0, len(prompt) - 1 :].float()
 
 
 def assert_greedy_parity(
@@ -63,27 +71,21 @@ def assert_greedy_parity(
     *,
     margin: float = TIE_MARGIN,
 ) -> None:
-    """Tokens equal the reference's, but where its best two logits are closer than `margin`.
-
-    After a tie the reference goes on from the token that we took.
+    """Each token is the reference's best after all before it, but where its best two logits are
+    closer than `margin`: all tokens are greedy decoding's, then.
 
     Raises:
         AssertionError: another token, with the margin.
     """
-    known = prompt
-    left = token_ids
-    while left:
-        expected = reference.continuation(known, len(left))
-        same = next((i for i, t in enumerate(left) if t != expected[i]), len(left))
-        ties.tokens += same
-        if same == len(left):
-            return
-        known += tuple(left[:same])
-        _assert_tie(reference.logits(known), left[same], len(known) - len(prompt), margin)
-        ties.tokens += 1
-        ties.ties += 1
-        known += (left[same],)
-        left = left[same + 1 :]
+    if not token_ids:
+        return
+    logits = reference.logits(prompt, tuple(token_ids))
+    best = logits.argmax(dim=-1).tolist()
+    ties.tokens += len(token_ids)
+    for place, (token, expected) in enumerate(zip(token_ids, best, strict=True)):
+        if token != expected:
+            _assert_tie(logits[place], token, place, margin)
+            ties.ties += 1
 
 
 def _assert_tie(logits: torch.Tensor, token: int, place: int, margin: float) -> None:
