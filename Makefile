@@ -25,7 +25,7 @@ demo: setup-run ## show within about a minute what Tandem is for
 setup-run:
 	@scripts/setup_env.sh run
 
-setup: setup-run ## set up .venv for tests and tools
+setup: ## set up .venv for tests and tools
 	@scripts/setup_env.sh dev
 
 # By name: files with few tests, some of which take minutes, would come last otherwise.

@@ -6,14 +6,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 stage=${1:-run}
 case "$stage" in
-  run) target=. ;;
-  dev) target='.[dev]' ;;
+  run) stages=(run) ;;
+  dev) stages=(run dev) ;;  # what is set up for tests is for use, too
   *) echo "usage: setup_env.sh run|dev" >&2; exit 2 ;;
 esac
 
 venv=.venv
 log=build/setup.log
-stamp=$venv/stamp-$stage
+compile_log=build/compile.log
 here=$(pwd -P)
 
 find_compiler() {
@@ -37,7 +37,12 @@ built() {
 
 # The place counts: an editable installation and a virtual environment's scripts hold absolute paths.
 fingerprint="$here $compiler $(native_sources | xargs cat pyproject.toml constraints.txt scripts/setup_env.sh | cksum)"
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$fingerprint" ] && built; then exit 0; fi
+# fresh STAGE: nothing changed since it was set up.
+fresh() {
+  local stamp=$venv/stamp-$1
+  [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$fingerprint" ] && built
+}
+if fresh "$stage"; then exit 0; fi
 
 usable() {
   "$1" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
@@ -60,15 +65,53 @@ step() {
   if "$@" >>"$log" 2>&1; then
     echo "done in $((SECONDS - began)) s"
   else
-    printf 'failed; the end of %s:\n' "$log"
-    tail -n 30 "$log"
-    exit 1
+    fail "$log"
   fi
+}
+
+fail() {
+  printf 'failed; the end of %s:\n' "$1"
+  tail -n 30 "$1"
+  exit 1
 }
 
 pip_install() {
   "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off \
     -c constraints.txt "$@"
+}
+
+# What pyproject.toml names for the stage, a line each.
+requirements() {
+  "$venv/bin/python" - "$stage" <<'EOF'
+import sys, tomllib
+
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+extra = project["optional-dependencies"]["dev"] if sys.argv[1] == "dev" else []
+print(*project["dependencies"], *extra, sep="\n")
+EOF
+}
+
+# Build tools stay in .venv: an isolated build would compile everything anew each time.
+install_tandem() {
+  pip_install --no-build-isolation --no-deps --config-settings=cmake.define.TANDEM_NATIVE=$native -e .
+}
+
+compiling=
+# Compiles beside what pip downloads and unpacks; ends with this script, however that ends.
+start_compiling() {
+  set -m  # a process group of its own: pip's children are stopped with it
+  install_tandem >"$compile_log" 2>&1 &
+  compiling=$! began_compiling=$SECONDS
+  set +m
+  trap 'kill -- "-$compiling" 2>/dev/null || true' EXIT
+}
+
+finish_compiling() {
+  printf "Compiling the CPU kernels and the planner's loops beside it ... "
+  wait "$compiling" || fail "$compile_log"
+  trap - EXIT
+  echo "done after $((SECONDS - began_compiling)) s"
 }
 
 mkdir -p build
@@ -77,18 +120,21 @@ if ! usable "$venv/bin/python" || ! grep -qsF "$here/$venv/bin/" "$venv/bin/pip"
   python=$(find_python)
   step "Creating .venv with $("$python" -V)" "$python" -m venv --clear "$venv"
 fi
-rm -f "$stamp"
-# torch first and alone: what depends on it must not choose another build.
-torch=$(grep -E '^torch==' constraints.txt)
-step "Installing $torch" pip_install "$torch"
-# Build tools stay in .venv: an isolated build would compile everything anew each time.
-step "Installing build tools" pip_install scikit-build-core nanobind cmake ninja
-native=ON
-if [ -z "$compiler" ]; then
-  native=OFF
-  echo "No C++ compiler found: CPU attention will run on the slow reference kernels, and plans take" \
-    "several times as long. Install g++ or clang and run this again." >&2
+if ! fresh run; then
+  rm -f "$venv"/stamp-*
+  native=ON
+  if [ -z "$compiler" ]; then
+    native=OFF
+    echo "No C++ compiler found: CPU attention will run on the slow reference kernels, and plans take" \
+      "several times as long. Install g++ or clang and run this again." >&2
+  fi
+  step "Installing build tools" pip_install scikit-build-core nanobind cmake ninja
+  start_compiling
+  # torch first and alone: what depends on it must not choose another build.
+  torch=$(grep -E '^torch==' constraints.txt)
+  step "Installing $torch" pip_install "$torch"
 fi
-step "Compiling the CPU kernels and the planner's loops, installing Tandem and its dependencies ($stage)" \
-  pip_install --no-build-isolation --config-settings=cmake.define.TANDEM_NATIVE=$native -e "$target"
-echo "$fingerprint" >"$stamp"
+mapfile -t required < <(requirements)
+step "Installing what Tandem depends on ($stage)" pip_install "${required[@]}"
+if [ -n "$compiling" ]; then finish_compiling; fi
+for each in "${stages[@]}"; do echo "$fingerprint" >"$venv/stamp-$each"; done
