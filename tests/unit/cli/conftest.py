@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.core import FakeCore, saying
+from tests.support.answers import Answers
 
 import tandem
 from tandem import compose
@@ -43,9 +44,17 @@ def tokenizer() -> Tokenizer:
     return loaded
 
 
+@pytest.fixture(scope="session")
+def answers() -> Answers:
+    return Answers()
+
+
 @pytest.fixture
 def commands(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tokenizer: Tokenizer
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tokenizer: Tokenizer,
+    answers: Answers,
 ) -> Commands:
     core = FakeCore(token_at=saying(tokenizer.encode(SAID, add_special_tokens=False)))
     configs: list[EngineConfig] = []
@@ -61,4 +70,6 @@ def commands(
         return Ran(status, captured.out, captured.err)
 
     monkeypatch.setattr(compose, "build_engine", build_engine)
+    monkeypatch.setattr("tandem.planner.answer.answer", answers.online)
+    monkeypatch.setattr("tandem.planner.offline.answer.offline_answer", answers.offline)
     return Commands(run, core, configs)
