@@ -13,11 +13,14 @@ from tandem.cli.planning import (
     read_workload,
     refuse_beside_trace,
     refuse_beside_workload,
+    refuse_rate_of_one,
 )
 from tandem.cli.planning_options import (
+    DiskRate,
     GoalOptions,
     MemoryOptions,
     ModelName,
+    PolicyName,
     RequestOptions,
     StepOptions,
 )
@@ -30,10 +33,6 @@ if TYPE_CHECKING:
     from tandem.planner.cycle import Cycle
     from tandem.planner.question import Question
     from tandem.spec.workload import Workload
-
-Quantization = Annotated[
-    str, typer.Option(help="Of the layers' weights: none, int8 or int4, with :GROUP or without.")
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +56,7 @@ class MachineOptions:
         Path | None,
         typer.Option(help="What `tandem profile --output` wrote.", metavar="FILE"),
     ] = None
-    disk: Annotated[
-        str | None,
-        typer.Option(
-            help="Read rate of the disk that weights are on, e.g. 3.5GB/s; none: no disk is read.",
-            metavar="RATE",
-        ),
-    ] = None
+    disk: DiskRate = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +67,11 @@ class PolicyOptions:
         bool,
         typer.Option("--offline", help="For a batch job: blocks of batches, highest throughput."),
     ] = False
-    policy: Annotated[str, typer.Option(help="Plan under this policy only.")] = "auto"
+    pinned_memory: Annotated[
+        str | None,
+        typer.Option(help="Of host memory, what --offline may pin at most.", metavar="SIZE"),
+    ] = None
+    policy: PolicyName = "auto"
     compare_policies: Annotated[
         bool, typer.Option("--compare-policies", help="Also what each policy would do.")
     ] = False
@@ -118,7 +115,6 @@ def plan(
     requested: RequestOptions,
     goal: GoalOptions,
     memory: MemoryOptions,
-    quantization: Quantization = "auto",
     steps: StepOptions,
     policies: PolicyOptions,
     shown: OutputOptions,
@@ -129,7 +125,7 @@ def plan(
     """
     from tandem.cli.uncollected import uncollected
 
-    asked = context, model, machine, requested, goal, memory, quantization, steps
+    asked = context, model, machine, requested, goal, memory, steps
     with uncollected():
         _plan(*asked, policies, shown)
 
@@ -141,7 +137,6 @@ def _plan(
     requested: RequestOptions,
     goal: GoalOptions,
     memory: MemoryOptions,
-    quantization: str,
     steps: StepOptions,
     policies: PolicyOptions,
     shown: OutputOptions,
@@ -150,8 +145,8 @@ def _plan(
 
     if policies.offline:
         _refuse_beside_offline(requested, goal)
-    _refuse_rate_of_one(requested, goal)
-    if memory.pinned_memory is not None and not policies.offline:
+    refuse_rate_of_one(goal, None if requested.rate is None else "--rate")
+    if policies.pinned_memory is not None and not policies.offline:
         raise ConfigError(
             "--pinned-memory bounds what a plan of a batch job pins; use it with --offline, or "
             "leave it out",
@@ -170,10 +165,17 @@ def _plan(
     hardware = with_disk(hardware, machine.disk)
     _refuse_cycle_of_host(hardware, shown)
     question = read_question(
-        model, hardware, workload, memory, steps, goal, quantization, in_blocks=policies.offline
+        model,
+        hardware,
+        workload,
+        memory,
+        steps,
+        goal,
+        in_blocks=policies.offline,
+        pinned_memory=policies.pinned_memory,
     )
     if policies.offline:
-        _offline(model, workload, question, hardware, policies, quantization, shown)
+        _offline(model, workload, question, hardware, policies, memory.quantization, shown)
         return
     from tandem.cli.children import Children
     from tandem.planner.answer import answer
@@ -184,7 +186,7 @@ def _plan(
     if shown.output is not None:
         from tandem.planner.plan_file import plan_file
 
-        _write(shown.output, plan_file(model, question, found.plan, quantization))
+        _write(shown.output, plan_file(model, question, found.plan, memory.quantization))
     cycle: Cycle | None = None
     if shown.draws:
         from tandem.planner.cycle import decode_cycle
@@ -199,7 +201,7 @@ def _plan(
     if shown.as_json:
         _print_json(model, workload, found, hardware, drawn)
         return
-    flags = _flags(memory, steps, quantization)
+    flags = _flags(memory, steps)
     _print_text(model, workload, found, hardware, flags, shown.output, drawn)
 
 
@@ -242,15 +244,6 @@ def _refuse_beside_offline(requested: RequestOptions, goal: GoalOptions) -> None
         tpot_bound=goal.tpot_bound,
         objective=goal.objective != "throughput",
     )
-
-
-def _refuse_rate_of_one(requested: RequestOptions, goal: GoalOptions) -> None:
-    if goal.objective == "latency" and requested.rate is not None:
-        raise ConfigError(
-            "--objective latency plans for one request at a time, however often they come: leave "
-            "--rate out, or plan with --objective throughput",
-            param="rate",
-        )
 
 
 def _refuse_cycle_of_host(hardware: "PlanHardware", shown: OutputOptions) -> None:
@@ -297,14 +290,14 @@ def _print_text(
         print("\n".join(["", *gantt_text(cycle)]))
 
 
-def _flags(memory: MemoryOptions, steps: StepOptions, quantization: str) -> tuple[str, ...]:
+def _flags(memory: MemoryOptions, steps: StepOptions) -> tuple[str, ...]:
     """An engine's flags for what was given and is not its default."""
     from tandem.spec.config import EngineConfig
 
     given = {
         "dtype": memory.dtype,
         "kv_cache_dtype": memory.kv_cache_dtype,
-        "quantization": quantization,
+        "quantization": memory.quantization,
         "block_size": steps.block_size,
         "gpu_memory": memory.gpu_memory,
         "cpu_memory": memory.cpu_memory,

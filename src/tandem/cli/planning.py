@@ -59,6 +59,23 @@ def refuse_beside_workload(context: typer.Context) -> None:
             )
 
 
+def refuse_rate_of_one(goal: GoalOptions, flag: str | None) -> None:
+    """One request at a time comes at no rate.
+
+    Args:
+        flag: that says how often requests come, if one was given.
+
+    Raises:
+        ConfigError: both.
+    """
+    if goal.objective == "latency" and flag is not None:
+        raise ConfigError(
+            "--objective latency plans for one request at a time, however often they come: leave "
+            f"{flag} out, or plan with --objective throughput",
+            param=flag.strip("-"),
+        )
+
+
 def read_workload(options: RequestOptions) -> "Workload":
     """Requests from a trace, or drawn.
 
@@ -114,14 +131,15 @@ def read_question(
     memory: MemoryOptions,
     steps: StepOptions,
     goal: GoalOptions,
-    quantization: str = "auto",
     *,
     in_blocks: bool = False,
+    pinned_memory: str | None = None,
 ) -> "Question":
     """What the planner is asked.
 
     Args:
         in_blocks: of a batch job in blocks, whose engine holds no weights in 8-bit floating point.
+        pinned_memory: of the host's, what such a job may pin at most; None: any of it.
 
     Raises:
         ConfigError: says what is wrong with which option.
@@ -139,7 +157,7 @@ def read_question(
     # as `engine.sizing.fp8_choice`: what the CPU computes by is wider
     floats = not (hardware.host_only or in_blocks)
     folder = Path(model).expanduser()
-    precision = _quantized(precision, spec, quantization, folder, floats=floats)
+    precision = _quantized(precision, spec, memory.quantization, folder, floats=floats)
     lengths = Lengths.of(workload)
     if lengths.longest_tokens > spec.max_positions:
         raise ConfigError(
@@ -164,7 +182,7 @@ def read_question(
         host_only=hardware.host_only,
         measured=None if hardware.profile is None else hardware.profile.host,
         measured_card=hardware.card,
-        pinned_bytes=pinned_bytes(memory.pinned_memory),
+        pinned_bytes=pinned_bytes(pinned_memory),
     )
 
 

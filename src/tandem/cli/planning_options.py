@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from tandem.spec.units import parse_duration_s
-
 ModelName = Annotated[
     str,
     typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
@@ -41,6 +39,14 @@ RequestTrace = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Of drawn lengths and arrivals.")]
+DiskRate = Annotated[
+    str | None,
+    typer.Option(
+        help="Read rate of the disk that weights are on, e.g. 3.5GB/s; none: no disk is read.",
+        metavar="RATE",
+    ),
+]
+PolicyName = Annotated[str, typer.Option(help="Plan under this policy only.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +107,13 @@ class GoalOptions:
     tpot_bound: TpotBound = None
 
 
-@dataclass(frozen=True, slots=True)
-class BoundOptions:
-    """What requests are to see."""
-
-    tpot_bound: TpotBound = None
-    ttft_bound: Annotated[
-        str | None,
-        typer.Option(
-            help="From arrival to a first token: prompts that can be in time are read first.",
-            metavar="TIME",
-        ),
-    ] = None
-
-    @property
-    def goal(self) -> GoalOptions:
-        """Of the plan."""
-        return GoalOptions(tpot_bound=self.tpot_bound)
-
-    @property
-    def ttft_bound_s(self) -> float | None:
-        """Seconds."""
-        bound = self.ttft_bound
-        return None if bound is None else parse_duration_s(bound, param="ttft_bound")
+TtftBound = Annotated[
+    str | None,
+    typer.Option(
+        help="From arrival to a first token: prompts that can be in time are read first.",
+        metavar="TIME",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +130,13 @@ class MemoryOptions:
         str,
         typer.Option(help="Host memory to use; auto: all but about 3 GiB.", metavar="SIZE"),
     ] = "auto"
-    pinned_memory: Annotated[
-        str | None,
-        typer.Option(help="Of it, what --offline may pin for copies at most.", metavar="SIZE"),
-    ] = None
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto"
     kv_cache_dtype: Annotated[
         str, typer.Option(help="auto, float32, bfloat16, float16, fp8, int8 or int4.")
+    ] = "auto"
+    quantization: Annotated[
+        str,
+        typer.Option(help="Of the layers' weights: none, int8 or int4, with :GROUP or without."),
     ] = "auto"
 
 

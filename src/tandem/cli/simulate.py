@@ -2,26 +2,44 @@
 
 import json
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tandem.cli.option_groups import grouped
-from tandem.cli.planning import refuse_beside_trace, refuse_beside_workload
+from tandem.cli.planning import refuse_beside_trace, refuse_beside_workload, refuse_rate_of_one
 from tandem.cli.planning_options import (
     AcceleratorName,
-    BoundOptions,
+    DiskRate,
+    GoalOptions,
     HostName,
     MemoryOptions,
     ModelName,
+    PolicyName,
     ServedOptions,
     StepOptions,
+    TtftBound,
 )
 from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
     from tandem.cli.plan_hardware import PlanHardware
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceOptions:
+    """What is simulated: the planner's choice, under a restriction or not, or a plan of a file."""
+
+    strategy: Annotated[
+        str, typer.Option(help="auto (the planner's best), or a strategy's best.")
+    ] = "auto"
+    policy: PolicyName = "auto"
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Serve by what `tandem plan --output` wrote.", metavar="FILE"),
+    ] = None
 
 
 @grouped
@@ -31,11 +49,11 @@ def simulate(
     model: ModelName,
     accelerator: AcceleratorName = None,
     host: HostName = None,
+    disk: DiskRate = None,
     served: ServedOptions,
-    strategy: Annotated[
-        str, typer.Option(help="auto (the planner's best), or a strategy's best.")
-    ] = "auto",
-    bounds: BoundOptions,
+    choice: ChoiceOptions,
+    goal: GoalOptions,
+    ttft_bound: TtftBound = None,
     memory: MemoryOptions,
     steps: StepOptions,
     timeline: Annotated[
@@ -48,7 +66,8 @@ def simulate(
 
     On a machine that need not be there.
     """
-    from tandem.cli.simulate_runs import Runs
+    from tandem.cli.plan_hardware import with_disk
+    from tandem.cli.simulate_runs import Asked, Runs
     from tandem.cli.simulate_sweep import read_sweep
     from tandem.cli.simulate_text import runs_json, runs_text
     from tandem.simulator.timeline import Timeline
@@ -57,10 +76,15 @@ def simulate(
         refuse_beside_trace(context, seeds=True)  # the scheduler's
     if served.workload is not None:
         refuse_beside_workload(context)
+    refuse_rate_of_one(goal, _rate_flag(served))
     sweep = read_sweep(served.rate, served.rates, served.generate, served.host_cores)
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")
-    runs = Runs(model, _described(accelerator, host), served, strategy, bounds, memory, steps)
+    hardware = with_disk(_described(accelerator, host), disk)
+    asked = Asked(model, goal, memory, steps, choice.strategy, choice.policy)
+    if choice.plan is not None:
+        asked = asked.by_plan(context, choice.plan, hardware)
+    runs = Runs(asked, hardware, served, ttft_bound)
     if sweep is not None:
         made = list(runs.each(sweep))
     elif timeline is None:
@@ -73,6 +97,12 @@ def simulate(
         print(json.dumps(runs_json(model, flag, made)))
     else:
         print("\n".join(runs_text(model, flag, made)))
+
+
+def _rate_flag(served: ServedOptions) -> str | None:
+    if served.rate is not None:
+        return "--rate"
+    return None if served.rates is None else "--rates"
 
 
 def _described(accelerator: str | None, host: str | None) -> "PlanHardware":

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tandem.cli.simulate_sweep import RATES
-from tandem.planner.candidate import Candidate
+from tandem.plan.describe import describe_plan
+from tandem.planner.option import Option
 from tandem.simulator.build import Planned
 from tandem.simulator.latencies import Percentiles
 from tandem.simulator.outcome import Outcome
@@ -37,9 +38,17 @@ class Run:
     outcome: Outcome
 
     @property
-    def candidate(self) -> Candidate:
-        """What the planner chose."""
-        return self.planned.option.candidate
+    def plan_text(self) -> str:
+        """What is run, in a line."""
+        option, model = self.planned.option, self.planned.question.model
+        if option is None:
+            return describe_plan(self.planned.plan)
+        return option.candidate.describe(model.num_layers)
+
+    @property
+    def option(self) -> Option | None:
+        """What is predicted of it, if the plan was made here."""
+        return self.planned.option
 
 
 def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, Any]:
@@ -54,7 +63,7 @@ def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, An
                 "hardware": run.planned.question.hardware.name,
                 "workload": run.workload.name,
                 "plan": json.loads(run.planned.plan.to_json()),
-                "planned_tokens_per_s": run.planned.option.tokens_per_s,
+                "planned_tokens_per_s": None if run.option is None else run.option.tokens_per_s,
                 **asdict(run.outcome),
             }
             for run in runs
@@ -73,7 +82,7 @@ def runs_text(model: str, flag: str | None, runs: Sequence[Run]) -> Iterator[str
             f"{lengths.generated_tokens:.0f} out in the mean"
         )
     yield from (f"note: {note}" for note in first.workload.notes)
-    plans = dict.fromkeys(_plan_text(run) for run in runs)
+    plans = dict.fromkeys(run.plan_text for run in runs)
     of = f" for {max(run.value or 0 for run in runs):g} requests/s" if flag == RATES else ""
     yield from (f"plan{of}: {plan}" for plan in plans)
     yield ""
@@ -83,10 +92,6 @@ def runs_text(model: str, flag: str | None, runs: Sequence[Run]) -> Iterator[str
     yield from _table(_HEADINGS[flag], runs)
     yield ""
     yield from _curve(flag, runs)
-
-
-def _plan_text(run: Run) -> str:
-    return run.candidate.describe(run.planned.question.model.num_layers)
 
 
 # --- one run --------------------------------------------------------------------------------------
@@ -106,9 +111,8 @@ def _one(outcome: Outcome, run: Run) -> Iterator[str]:
         f"{format_figure(outcome.tokens_per_s)} tokens/s, "
         f"{format_figure(outcome.steady_tokens_per_s)} in the middle half"
     )
-    if not run.workload.duration_s:
-        predicted = format_figure(run.planned.option.tokens_per_s)
-        yield f"the planner predicts {predicted} tokens/s once all run"
+    if not run.workload.duration_s and run.option is not None:
+        yield f"the planner predicts {_predicted(run.option)}"
     for name, share in outcome.busy.items():
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
@@ -122,6 +126,12 @@ def _one(outcome: Outcome, run: Run) -> Iterator[str]:
         f"{_counted(outcome.steps, 'sweep')}, {outcome.skipped_steps} of them alike and not put "
         "through the scheduler"
     )
+
+
+def _predicted(option: Option) -> str:
+    steady = format_figure(option.prediction.rates.tokens_per_s)
+    job = format_figure(option.tokens_per_s)
+    return f"{job} tokens/s over the whole job, and {steady} out of step once all run"
 
 
 def _latency(name: str, values: Percentiles) -> str:

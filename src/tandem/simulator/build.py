@@ -16,7 +16,7 @@ from tandem.planner.demand import Demands
 from tandem.planner.fluid.queues import Span
 from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
-from tandem.planner.policies import strategy_alone
+from tandem.planner.policies import find_policy, strategy_alone
 from tandem.planner.question import Question
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
@@ -28,26 +28,40 @@ from tandem.scheduler.strategies.registry import make_strategy
 from tandem.simulator.costs import ProgramCosts
 from tandem.simulator.executor import SimulatedExecutor
 from tandem.spec.config import PreemptionMode
+from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.tier import Tier
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What the planner would run."""
+    """What the planner would run.
+
+    Attributes:
+        option: what is predicted of it; None of a plan from elsewhere.
+    """
 
     question: Question
-    option: Option
+    option: Option | None
     plan: OnlinePlan
 
 
-def plan_for(question: Question, strategy: str = "auto") -> Planned:
-    """The planner's choice, of that strategy alone unless it is `auto`.
+def plan_for(question: Question, strategy: str = "auto", policy_name: str = "auto") -> Planned:
+    """The planner's choice, of that strategy alone, or under that policy, unless it is `auto`.
 
     Raises:
-        ConfigError: unknown strategy; nothing fits, or nothing keeps the bound on time per token.
+        ConfigError: unknown strategy or policy, or one of each; nothing fits, or nothing keeps the
+            bound on time per token.
     """
-    policy = strategy_alone(strategy).for_weights(question.precision)
+    policy = strategy_alone(strategy)
+    if policy_name != "auto":
+        if strategy != "auto":
+            raise ConfigError(
+                "--strategy and --policy both say what a plan may be; leave out one of them",
+                param="policy",
+            )
+        policy = find_policy(policy_name)
+    policy = policy.for_weights(question.precision)
     question = with_steps_that_fit(question, policy)
     search = Search(question)
     option = choose(search, policy)
@@ -155,10 +169,11 @@ def _costs(planned: Planned) -> ProgramCosts:
 
 def _host_blocks(planned: Planned, preemption: PreemptionMode) -> int:
     """The plan's, or beside a plan that attends to nothing there what copies of KV may take."""
-    if planned.plan.host_blocks or preemption == "recompute":
-        return planned.plan.host_blocks
+    option, blocks = planned.option, planned.plan.host_blocks
+    if option is None or blocks or preemption == "recompute":
+        return blocks
     footprint = Footprint(planned.question)
-    return footprint.host_kv_bytes(planned.option.candidate.elsewhere) // footprint.block_bytes
+    return footprint.host_kv_bytes(option.candidate.elsewhere) // footprint.block_bytes
 
 
 def prices_of(planned: Planned, *, weighs: bool = False) -> StepPrices | None:

@@ -1,6 +1,7 @@
 """Simulate a plan under a workload."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tandem.planner.fluid.queues import Span
 from tandem.simulator.build import Machine, Planned, build
@@ -50,6 +51,8 @@ def recorded(
 ) -> tuple[Record, Outcome]:
     """Serve the workload's requests in virtual time; every moment of theirs, and the sum.
 
+    Those of a question for one request at a time come one after the other, unless they have times.
+
     Args:
         skip: count sweeps instead of compiling them, and take runs of steps in which all rows only
             decode without the scheduler; what happens, and when, is the same.
@@ -59,12 +62,16 @@ def recorded(
         preemption: what becomes of preempted KV.
     """
     machine = build(planned, seed, on_span, ttft_bound_s, preemption=preemption, counted=skip)
-    record = Record(workload.requests)
+    in_turn = planned.question.objective == "latency" and not workload.duration_s
+    record = Record(() if in_turn else workload.requests)
     scheduler, executor, token = machine.scheduler, machine.executor, machine.token_id
     windows = planned.question.model.layer_windows
     skipper = Skipper(scheduler, executor, record, token, windows) if skip else None
     loop = Loop(scheduler, executor, record, token, skipper)
     loop.run()
+    for shape in workload.requests if in_turn else ():
+        loop.add((replace(shape, arrival_s=executor.now_s),))
+        loop.run()
     return record, outcome_of_run(planned, machine, record, loop.skipped_steps, ttft_bound_s)
 
 

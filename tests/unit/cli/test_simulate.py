@@ -1,3 +1,4 @@
+import inspect
 import json
 import subprocess
 import sys
@@ -5,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import Commands
+
+from tandem.cli.plan import plan
+from tandem.cli.simulate import simulate
 
 SIMULATE = ("simulate", "llama-3.1-8b", "--accelerator", "a10g", "--host", "g5.4xlarge")
 FEW = ("--requests", "12", "--generate", "20")
@@ -103,9 +107,125 @@ def test_a_trace_without_times_comes_at_each_rate(commands: Commands, tmp_path: 
     assert "has arrival times of its own" in refused.err
 
 
+OF_PLANS_ALONE = {
+    "profile", "offline", "pinned_memory", "compare_policies", "robust", "output", "gantt", "plot",
+}  # fmt: skip
+"""Options that ask no other question: of measured machines, of batch jobs, and what is shown."""
+OTHERWISE = {"context", "generate", "accelerator", "host", "as_json"}
+"""Lists are taken as well, nothing that is measured, and no question is asked by it."""
+
+
+def test_whatever_a_plan_may_be_asked_may_be_simulated() -> None:
+    asked, simulated = (inspect.signature(command).parameters for command in (plan, simulate))
+    assert asked.keys() - simulated.keys() == OF_PLANS_ALONE
+    for name in asked.keys() - OF_PLANS_ALONE - OTHERWISE:
+        assert simulated[name].annotation == asked[name].annotation, name
+        assert name == "requests" or simulated[name].default == asked[name].default, name
+
+
+SMALLER = [
+    ("--quantization", "int4:64"),
+    ("--kv-cache-dtype", "int8"),
+    ("--dtype", "float32", "--disk", "2GB/s", "--cpu-memory", "20GiB", "--gpu-memory", "10GiB"),
+    ("--objective", "latency", "--policy", "n-gpu-layers", "--gpu-memory", "8GiB"),
+    ("--block-size", "32", "--max-num-batched-tokens", "512", "--tpot-bound", "1s"),
+]
+
+
+@pytest.mark.parametrize("options", SMALLER, ids=lambda options: options[0])
+def test_the_same_question_has_the_same_plan_and_its_file_is_served_alike(
+    commands: Commands, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    file = tmp_path / "plan.json"
+    asked = commands.run("plan", *SIMULATE[1:], *FEW, *options, "--output", str(file))
+    assert (asked.status, asked.err) == (0, "")
+    ran = commands.run(*SIMULATE, *FEW, *options, "--json")
+    assert (ran.status, ran.err) == (0, "")
+    (run,) = json.loads(ran.out)["runs"]
+    assert run["plan"] == json.loads(file.read_text("utf-8"))["plan"]
+    kept = [flag for name in ("--disk", "--tpot-bound") for flag in _given(options, name)]
+    served = commands.run(*SIMULATE, *FEW, *kept, "--plan", str(file), "--json")
+    assert (served.status, served.err) == (0, "")
+    (again,) = json.loads(served.out)["runs"]
+    if "--objective" not in options:  # one after the other, or all waiting from the start
+        assert {**again, "planned_tokens_per_s": run["planned_tokens_per_s"]} == run
+    assert again["plan"] == run["plan"]
+    assert again["planned_tokens_per_s"] is None
+
+
+def _given(options: tuple[str, ...], name: str) -> tuple[str, ...]:
+    if name not in options:
+        return ()
+    place = options.index(name)
+    return options[place : place + 2]
+
+
+def test_one_request_at_a_time_waits_for_nobody(commands: Commands) -> None:
+    ran = commands.run(*SIMULATE, *FEW, "--objective", "latency", "--json")
+    planned = commands.run("plan", *SIMULATE[1:], *FEW, "--objective", "latency", "--json")
+    (run,), predicted = json.loads(ran.out)["runs"], json.loads(planned.out)["prediction"]
+    assert run["ttft"]["p99_s"] == pytest.approx(predicted["ttft_s"], rel=0.01)
+    assert run["tpot"]["p99_s"] == pytest.approx(predicted["tpot_s"], rel=0.01)
+    assert run["mean_running"] == pytest.approx(1.0)
+
+
+def test_a_file_says_what_is_served_in_a_line(commands: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    commands.run("plan", *SIMULATE[1:], *FEW, "--policy", "simple", "--output", str(file))
+    ran = commands.run(*SIMULATE, *FEW, "--plan", str(file))
+    assert (ran.status, ran.err) == (0, "")
+    assert "plan: ride-along, 32 layers resident; up to 12 requests at once, all KV on the" in (
+        ran.out
+    )
+    assert "the planner predicts" not in ran.out
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        (["--gpu-memory", "8GiB"], "--gpu-memory has no meaning beside --plan"),
+        (["--kv-cache-dtype", "int8"], "--kv-cache-dtype has no meaning beside --plan"),
+        (["--policy", "auto"], "--policy has no meaning beside --plan"),
+        (["--host", "g5.8xlarge"], "it is for NVIDIA A10G, AWS g5.4xlarge, not for NVIDIA A10G"),
+        (["--prompt", "600"], "room for requests of 532 tokens, and the longest has 620"),
+    ],
+)
+def test_what_contradicts_a_plan_is_refused(
+    commands: Commands, tmp_path: Path, args: list[str], message: str
+) -> None:
+    file = tmp_path / "plan.json"
+    commands.run("plan", *SIMULATE[1:], *FEW, "--output", str(file))
+    ran = commands.run(*SIMULATE, *FEW, "--plan", str(file), *args)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert message in ran.err
+
+
+def test_plans_of_other_models_types_and_jobs_are_refused(
+    commands: Commands, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    commands.run("plan", *SIMULATE[1:], *FEW, "--output", str(file))
+    other = commands.run("simulate", "qwen3-8b", *SIMULATE[2:], *FEW, "--plan", str(file))
+    assert "it is for another model, llama-3.1-8b" in other.err
+    edited = {**json.loads(file.read_text("utf-8")), "precision": "float16"}
+    file.write_text(json.dumps(edited), "utf-8")
+    ran = commands.run(*SIMULATE, *FEW, "--plan", str(file))
+    assert "it is for float16, and this model comes to bfloat16" in ran.err
+    commands.run("plan", *SIMULATE[1:], *FEW, "--offline", "--output", str(file))
+    assert "it is of a batch job" in commands.run(*SIMULATE, *FEW, "--plan", str(file)).err
+    assert "No such file" in commands.run(*SIMULATE, *FEW, "--plan", "none.json").err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--pinned-memory", "1GiB"], "No such option"),
+        (["--quantization", "int3"], "cannot plan for quantization 'int3'"),
+        (["--disk", "fast"], "'fast' is not a rate (--disk)"),
+        (["--policy", "neo", "--strategy", "asymmetric"], "--strategy and --policy both say"),
+        (["--policy", "foo"], "unknown policy 'foo'"),
+        (["--objective", "latency", "--rate", "1"], "leave --rate out, or plan with"),
+        (["--objective", "latency", "--rates", "1,2"], "leave --rates out, or plan with"),
         (["--strategy", "neo"], "unknown strategy 'neo'; use one of: auto, gpu-only"),
         (["--rates", "1,x"], "--rates '1,x': 'x' is not a number above 0"),
         (["--rates", "0,1"], "'0' is not a number above 0"),

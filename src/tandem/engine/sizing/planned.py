@@ -1,14 +1,14 @@
 """Whether an engine can do what a plan from a file says. Pure."""
 
-from collections import Counter
 from dataclasses import replace
 
 from tandem.memory.budget import CAPACITY_PARAMS, MemoryBudget, describe_sum
 from tandem.memory.page import KVPageSpec
+from tandem.plan.describe import describe_homes, describe_plan
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
-from tandem.plan.weights import ON_CPU, WeightPlacement, homes_by_layer
+from tandem.plan.weights import ON_CPU, homes_by_layer
 from tandem.spec.accelerator import AcceleratorChoice
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -113,12 +113,9 @@ def bounded_pinned(planned: PlanFile, wanted: str | None) -> PlanFile:
 
 def plan_note(path: str, planned: PlanFile) -> str:
     """What is executed, for people."""
-    plan = planned.online
-    hosted = f", at most {plan.max_host_seqs} of them on the host" if plan.max_host_seqs else ""
-    hosted = ", all KV on the host" if plan.kv_placement == "host" else hosted
     return (
-        f"as planned in {path} for {planned.model_name} on {planned.hardware}: {plan.strategy}, "
-        f"{_homes(plan.weights)}; up to {plan.max_num_seqs} requests at once{hosted}"
+        f"as planned in {path} for {planned.model_name} on {planned.hardware}: "
+        f"{describe_plan(planned.online)}"
     )
 
 
@@ -133,7 +130,8 @@ def block_plan_note(path: str, planned: PlanFile, plan: OfflinePlan) -> str:
     made = plan.recomputed_tokens
     return (
         f"as planned in {path} for {planned.model_name} on {planned.hardware}: blocks of "
-        f"{plan.batches} x {plan.batch_rows} requests, {_homes(plan.weights)}; of a batch {rows}"
+        f"{plan.batches} x {plan.batch_rows} requests, {describe_homes(plan.weights)}; of a batch "
+        + rows
         + _computed(plan)
         + (f"; {made} tokens of what is streamed recomputed" if made else "")
         + ("; only streamed layers in few bits" if plan.quantized_layers == "streamed" else "")
@@ -154,11 +152,6 @@ def _computed(plan: OfflinePlan) -> str:
         if plan.cpu_attention_maps:
             found += " and the maps of its attention"
     return f"; in passes the CPU computes {found}" if found else ""
-
-
-def _homes(weights: tuple[WeightPlacement, ...]) -> str:
-    homes = Counter(homes_by_layer(weights).values())
-    return ", ".join(f"{count} layers {home}" for home, count in sorted(homes.items()))
 
 
 def not_executable(reason: str) -> ConfigError:
