@@ -8,6 +8,7 @@ from tandem.memory.host_default import default_host_blocks
 from tandem.plan.online import OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.aside import Aside, InTurn
+from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.engine_plan import engine_plan
 from tandem.planner.exposure import Exposure, exposure
@@ -23,7 +24,7 @@ from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.sensitivity import Sensitivity, begin_sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.spec.errors import ConfigError
-from tandem.spec.units import format_duration, format_size
+from tandem.spec.units import duration_to_allow, format_duration, format_size
 
 _NUM_ALTERNATIVES = 3
 _ALIKE = 0.01
@@ -247,15 +248,7 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     if question.tpot_bound_s is not None:
         free = Search(replace(question, tpot_bound_s=None)).best(policy)
         if free is not None:
-            fastest, bound_s = _fastest(question, policy, free), question.tpot_bound_s
-            way = "raise --tpot-bound"
-            if fastest <= bound_s:  # a steady state also reads the prompts of those that follow
-                way += " to leave prompts time, or leave them out by --objective latency"
-            return ConfigError(
-                f"nothing keeps {format_duration(bound_s)} per token on this hardware; the "
-                f"fastest is {format_duration(fastest)}, at one request at a time; {way}",
-                param="tpot_bound",
-            )
+            return _too_slow(question, policy, free, question.tpot_bound_s)
     footprint = search.footprint
     layers = question.movable_layers
     reads = question.hardware.host.disk_bytes_per_s is not None
@@ -286,7 +279,33 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     )
 
 
-def _fastest(question: Question, policy: Policy, free: Option) -> float:
+def _too_slow(question: Question, policy: Policy, free: Option, bound_s: float) -> ConfigError:
+    """Names the least bounds that are known to do.
+
+    Args:
+        free: a plan without a bound.
+    """
     alone = replace(question, tpot_bound_s=None, objective="latency")
-    best = Search(alone).best(policy)
-    return (best or free).prediction.rates.tpot_s
+    fastest = Search(alone).best(policy) or free
+    allowed = duration_to_allow(fastest.prediction.rates.worst_tpot_s)
+    ways = f"--tpot-bound {allowed} would do"
+    if question.objective == "throughput":
+        # a steady state also reads the prompts of those that follow
+        follows_s = _least_tpot_s(question, (free.candidate, fastest.candidate))
+        ways = f"--tpot-bound {duration_to_allow(follows_s)} would do"
+        if fastest.prediction.rates.worst_tpot_s < follows_s:
+            ways += f", or {allowed} with --objective latency, which leaves out others' prompts"
+    return ConfigError(
+        f"nothing keeps {format_duration(bound_s)} per token on this hardware; {ways}",
+        param="tpot_bound",
+    )
+
+
+def _least_tpot_s(question: Question, candidates: Iterable[Candidate]) -> float:
+    """Of these, in steps of any size that may be chosen."""
+    search = Search(replace(question, tpot_bound_s=None))
+    tried = (
+        candidate._replace(step_tokens=step) for candidate in candidates for step in question.steps
+    )
+    fitting = (candidate for candidate in tried if search.footprint.fits(candidate))
+    return min(search.predictor.rates(candidate).worst_tpot_s for candidate in fitting)

@@ -13,10 +13,9 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.kv_type import CodeType
 from tandem.spec.model import ModelSpec
 from tandem.spec.quantized_maps import uniform_formats
-from tandem.spec.units import GIB, format_size
+from tandem.spec.units import MIB, format_size
 from tandem.spec.weight_format import WeightFormat
 
-_STEPS_PER_GIB = 10  # sizes are printed with one decimal
 _LEAST_BATCH = 256
 _ANY_BYTES_PER_S = 1e9
 NAME_A_DISK = "--disk RATE (of the disk to read layers from)"
@@ -28,7 +27,8 @@ class Shortfall:
 
     Attributes:
         device_bytes, host_bytes: that the accelerator, or else the host, would have to give in all
-            for one request to run; None: no size of that memory alone is enough.
+            for one request to run, the least in whole MiB; None: no size of that memory alone is
+            enough.
         reading_bytes: likewise the host, less than without, if it also had a disk to read layers
             from, where that alone is not enough; None: there is one, or it is of no use.
         longest_tokens: of a request, prompt and output, that would fit; None: none does.
@@ -55,7 +55,7 @@ def find_shortfall(question: Question, policy: Policy) -> Shortfall:
         + request
         + footprint.workspace("rendezvous", 1, cohorts=(1, 1))
     )
-    steps = everything * _STEPS_PER_GIB // GIB + 2
+    steps = everything // MIB + 2
 
     def device(step: int) -> Question:
         return replace(question, device_bytes=_larger(question.device_bytes, step))
@@ -120,12 +120,12 @@ def _of_host(question: Question) -> int:
 
 
 def _value(size_bytes: int) -> str:
-    """As flags take it."""
-    return format_size(size_bytes).replace(" ", "")
+    """As flags take it, to the byte: sizes that are looked for are whole MiB."""
+    return f"{size_bytes // MIB}MiB"
 
 
 def _larger(size_bytes: int, steps: int) -> int:
-    return (size_bytes * _STEPS_PER_GIB // GIB + steps) * GIB // _STEPS_PER_GIB
+    return (size_bytes // MIB + steps) * MIB
 
 
 def _least(fits: Callable[[int], bool], most: int) -> int | None:

@@ -143,6 +143,19 @@ def format_duration(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours / 24:.1f} days"
 
 
+def duration_to_allow(seconds: float) -> str:
+    """The shortest in three digits that is no shorter, as flags take it: `0.03051` -> `30.6ms`."""
+    unit = "s" if seconds >= 1 else "ms"
+    value = seconds / _SECONDS[unit]
+    digits = 2 - math.floor(math.log10(value))
+    steps = math.floor(value * 10.0**digits)
+    while True:
+        text = f"{steps / 10.0**digits:.{max(0, digits)}f}{unit}"
+        if parse_duration_s(text) >= seconds:
+            return text
+        steps += 1
+
+
 def format_size(size_bytes: int | float) -> str:
     """`1536` -> `1.5 KiB`; exact bytes below one KiB."""
     size = float(size_bytes)

@@ -81,7 +81,8 @@ class Candidates:
         counts = (0, *range(STREAM_SLOTS + 1, layers + 1))
         plain = [Elsewhere(), *(self._placed(Elsewhere(count)) for count in counts[1:])]
         streamed = self._growing(plain, 1)
-        all_rows_fit = streamed == [Elsewhere()]
+        # it is the only one as well where host memory has room for no layer that would make more
+        all_rows_fit = streamed == [Elsewhere()] and not self._more_rows_wanted(Elsewhere())
         looked_up = Elsewhere(embedding=True)
         if self._footprint.embedding_bytes and not all_rows_fit and self._has_room(looked_up):
             streamed.insert(0, looked_up)
