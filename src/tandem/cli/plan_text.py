@@ -163,7 +163,10 @@ def _prediction(answer: Answer) -> Iterator[str]:
     request = _by_lane(answer.main_request_s, answer.cohort_request_s)
     one = " (one request at a time)" if answer.question.objective == "latency" else ""
     most, given = answer.chosen.prediction.bound_tokens_per_s, _throughput(answer)
-    yield f"  time to first token    {format_duration(rates.ttft_s)}, once it is a request's turn"
+    turn = f"{format_duration(rates.ttft_s)}{',' * (arrivals is None)} once it is a request's turn"
+    if arrivals is not None and arrivals.ttft_s is not None:
+        turn = f"{format_duration(arrivals.ttft_s)} from its arrival, {turn}"
+    yield f"  time to first token    {turn}"
     yield f"  time per output token  {tpot}"
     yield f"  a mean request         {request}"
     close = most < given * (1 + _FLAT) or arrivals is not None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.planner.candidate import Candidate
+from tandem.planner.first_token import first_token_s
 from tandem.planner.prediction import Predictor
 from tandem.planner.rates import Rates
 
@@ -17,6 +18,8 @@ class Arrivals:
         keeps_up: whether requests are served as fast as they come; else they queue, and all rows
             are in use.
         rates: with that many rows.
+        ttft_s: from a mean request's arrival to its first token, if they come independently; None
+            if they queue, ever longer.
     """
 
     requests_per_s: float
@@ -24,6 +27,7 @@ class Arrivals:
     rows: int
     keeps_up: bool
     rates: Rates
+    ttft_s: float | None
 
 
 def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals | None:
@@ -38,7 +42,7 @@ def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals
     per_s = (lengths.requests - 1) / lengths.duration_s
     wanted = per_s * lengths.generated_tokens
     if rates.tokens_per_s < wanted:
-        return Arrivals(per_s, rates.tokens_per_s, plan.rows, False, rates)
+        return Arrivals(per_s, rates.tokens_per_s, plan.rows, False, rates, None)
     low, high, found = 1, plan.rows, rates
     # first without a cohort: a few more rows in one may serve fewer tokens than none there
     middle = plan.device_rows if plan.has_cohorts and plan.device_rows else (low + high) // 2
@@ -49,7 +53,8 @@ def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals
         else:
             low = middle + 1
         middle = (low + high) // 2
-    return Arrivals(per_s, wanted, high, True, found)
+    ttft_s = first_token_s(predictor, _with_rows(plan, high), found, per_s)
+    return Arrivals(per_s, wanted, high, True, found, ttft_s)
 
 
 def _with_rows(plan: Candidate, rows: int) -> Candidate:

@@ -24,8 +24,10 @@ class Chunks:
 
 
 def chunk_tokens(needed: float, prompt_tokens: float, room: int) -> int:
-    """Of one sweep: a prompt or, where that is too little, parts of several."""
-    return max(1, min(round(max(prompt_tokens, needed)), room))
+    """Of one sweep: a whole prompt, also of a broken mean, or, where that is too little, parts of
+    several.
+    """
+    return max(1, min(max(math.ceil(prompt_tokens), round(needed)), room))
 
 
 def is_one_chunk(needed: float, prompt_tokens: float, room: int) -> bool:
