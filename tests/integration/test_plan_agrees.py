@@ -7,8 +7,8 @@ from tests.support.agreement import CELLS, compare
 
 _JOB, _ALONE = 0.06, 0.03
 _RATE, _TPOT, _TTFT = 0.05, 0.13, 0.13
-"""Of requests out of step; time per token is predicted up to a tenth too long where prompts are read
-in many small steps.
+"""Of requests out of step; time per token is predicted up to a tenth too long where prompts are
+read in many small steps.
 """
 
 JOBS = ["8b-t4-mixed", "gemma-a10g", "8b-a10g-int4"]
