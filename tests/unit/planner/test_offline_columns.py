@@ -1,6 +1,7 @@
 """MLPs divided by columns in plans of batch jobs: their cost by hand, and where they are chosen."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from tests.property.test_offline_planner import few_bits
@@ -15,10 +16,18 @@ from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import whole_columns
 from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.policies import OFFLINE_POLICIES
+from tandem.planner.offline.relaxation.divided_layers import DividedLayers
+from tandem.planner.offline.relaxation.kv_kinds import KvKinds, kv_kinds, none_recomputed
+from tandem.planner.offline.relaxation.layers_away import LayersAway
+from tandem.planner.offline.relaxation.mean_rows import MeanRows
+from tandem.planner.offline.relaxation.shares import least_shares
+from tandem.planner.offline.relaxation.way import BlockWay
+from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.share_terms import mean_work, share_terms
 from tandem.planner.offline.work import CPU_COLUMNS, operation
 from tandem.planner.question import Question
+from tandem.planner.relaxation.programme import Solver
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import GIB
 
@@ -235,3 +244,62 @@ def test_no_other_policy_leaves_attention_s_maps_to_the_cpu() -> None:
         {"cpu_rows": 0, "streamed_rows": 8, "recomputed_tokens": 64},
     ):  # fmt: skip
         assert not search.candidates.possible(replace(cutting(256), **changes), AUTO)
+
+
+MAPS, COLUMNS = BlockWay(True, lends="maps"), BlockWay(True, lends="columns")
+
+
+def kinds_of(search: OfflineSearch, batches: int, rows: int, way: BlockWay) -> KvKinds:
+    kinds = kv_kinds(search.times, BlockCandidate(batches, 0, rows, 0, 0))
+    return none_recomputed(kinds) if way is MAPS else kinds
+
+
+def four_batches(**changes: object) -> Question:
+    """Of more sequences than the accelerator has room for."""
+    question = ask(WHOLE, "rtx4090", "server-genoa", prompt="512", generate="64", requests=256)
+    return replace(question, device_bytes=8 * GIB, **changes)
+
+
+@pytest.mark.parametrize("way", [
+    MAPS, COLUMNS, BlockWay(True, lends="columns", mlps=True)
+], ids=["maps", "columns", "of mlps"])  # fmt: skip
+@pytest.mark.parametrize(("question", "batches", "rows"), [
+    (small_job(), 1, 16), (four_batches(), 4, 64), (asked(), 4, 128),
+], ids=["one small batch", "four batches", "opt"])  # fmt: skip
+def test_no_row_of_the_programme_asks_for_more_than_candidates_do(
+    way: BlockWay, question: Question, batches: int, rows: int
+) -> None:
+    search = OfflineSearch(question)
+    bound, kinds = MeanRows(search.times.bound), kinds_of(search, batches, rows, way)
+    away = LayersAway(search.times, bound, kinds, way)
+    divided = DividedLayers(search.times, bound, kinds, away)
+    works = list(divided.work(away.loads(bound.decode_busy)))
+    layers, size = question.model.num_layers, question.model.intermediate_size
+    near = 0
+    for (number, kind), streamed, columns in product(
+        enumerate(kinds), range(3, layers + 1), (1, 128, size // 4, size // 2, size - 128)
+    ):
+        candidate = replace(
+            kind, streamed=streamed, mlps=way.mlps, columns=columns, attention_maps=way is MAPS
+        )
+        share, part = streamed / layers, streamed / layers * columns / size
+        found = away.resources(bound.decode_busy(candidate))
+        asked_s = [w.kinds[number] + share * w.streamed + part * w.cpu for w in works]
+        for seconds, least_s in zip(found, asked_s, strict=True):
+            assert least_s <= seconds * (1 + 1e-9)
+        near += max(asked_s) > 0.9 * max(found)
+    assert near > layers  # nor is nothing asked for
+
+
+def test_a_block_with_attention_s_maps_on_the_cpu_takes_no_less_than_its_programme() -> None:
+    """All KV is the CPU's, where what the link is spared by it was counted as none."""
+    search = OfflineSearch(four_batches())
+    bound, kinds = MeanRows(search.times.bound), kinds_of(search, 4, 64, MAPS)
+    every = WholeLayers((16, 16), (0, 16))
+    found = least_shares(search.times, Solver(), bound, kinds, kinds, MAPS, every)
+    assert found is not None
+    candidate = replace(kinds[2], streamed=16, columns=3329, attention_maps=True)
+    assert search.footprint.fits(candidate)
+    passes = search.question.lengths.generated_tokens - 1
+    least_s = bound.prefill_s(candidate) + passes * bound.decode_s(candidate)
+    assert 0.98 * least_s < found.block_s <= least_s * (1 + 1e-9)

@@ -2,7 +2,7 @@
 it has attention's maps of the same layers, too, of these.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tandem.planner.offline.bound import Busy
@@ -15,20 +15,17 @@ from tandem.planner.offline.times import BlockTimes
 
 @dataclass(frozen=True, slots=True)
 class DividedWork:
-    """Of one resource, in a pass over tokens; none is below 0.
+    """Of one resource, in a pass over tokens.
 
     Attributes:
-        kinds: of each kind of KV, and all else that layers have anyway. comes: of layers that come,
-            beside their columns; stays: of those that do not come. cpu: of columns that are the
-            CPU's. others: of those of layers that come and are not; here: likewise, of all layers.
+        kinds: of each kind of KV, and all else that layers have anyway; none is below 0.
+        streamed: of layers that come, beside; below 0 where these spare more than they ask for.
+        cpu: of columns that are the CPU's, more than if they were not.
     """
 
     kinds: tuple[float, ...]
-    comes: float
-    cpu: float = 0.0
-    others: float = 0.0
-    here: float = 0.0
-    stays: float = 0.0
+    streamed: float
+    cpu: float
 
 
 class DividedLayers:
@@ -43,27 +40,23 @@ class DividedLayers:
         self._size = times.question.model.intermediate_size
         self._maps = away.way.lends == "maps"
 
-    def work(self, loads: Resources) -> tuple[DividedWork, ...]:
+    def work(self, loads: Resources) -> Iterator[DividedWork]:
         """Of each resource, where `loads` are those of all layers that come."""
-        first = self._begun(self._kinds[0])
-        kinds = [self._of_kind(kind, first) for kind in self._kinds]
-        if not self._maps:
-            first = tuple(max(0.0, each) for each in first)
-        of_each = zip(*kinds, strict=True), loads, first, self._columns()
-        return tuple(
-            _work(of_kinds, load + begun, column)
-            for of_kinds, load, begun, column in zip(*of_each, strict=True)
-        )
+        busy_of = self._bound.decode_busy
+        kinds = [self._away.resources(busy_of(kind)) for kind in self._kinds]
+        of_each = zip(zip(*kinds, strict=True), loads, self._first(), self._columns(), strict=True)
+        for of_kinds, load, first, column in of_each:
+            yield DividedWork(of_kinds, load + first, column)
 
-    def _of_kind(self, kind: BlockCandidate, first: Resources) -> Resources:
-        """Of a pass with all KV of a kind: what is saved where attention's maps are the CPU's, more
-        than of the first kind, is left out of all layers.
+    def _first(self) -> Resources:
+        """What layers ask for beside their loads because they are divided. Where attention's maps
+        are the CPU's, that depends on where KV lies, which of these layers' is open: what the CPU
+        attends to no longer comes down, and what the accelerator does goes up. So it is the least
+        of any kind.
         """
-        found = self._away.resources(self._bound.decode_busy(kind))
-        if not self._maps:
-            return found
-        each = zip(found, self._begun(kind), first, strict=True)
-        return tuple(max(0.0, plain + min(0.0, own - of_first)) for plain, own, of_first in each)
+        if self._maps:
+            return tuple(map(min, *(self._begun(kind) for kind in self._kinds)))
+        return tuple(max(0.0, each) for each in self._begun(self._kinds[0]))
 
     def _columns(self) -> Resources:
         """Of a pass, what it takes more if the CPU computes all columns of all layers: less than
@@ -113,18 +106,3 @@ class DividedLayers:
     def _divided(self, kind: BlockCandidate, columns: int) -> BlockCandidate:
         every = self._away.all_away(kind)
         return replace(every, columns=columns, attention_maps=self._maps)
-
-
-def _work(kinds: tuple[float, ...], comes: float, column: float) -> DividedWork:
-    """Where columns on the CPU spare a resource something, that is asked for by those that are not:
-    of layers that come, or of all, if it is theirs however layers come by their weights. Likewise
-    where less than nothing is asked for by layers that come: by those that stay.
-    """
-    stays = max(0.0, -comes)
-    kinds, comes = tuple(max(0.0, each - stays) for each in kinds), max(0.0, comes)
-    if column >= 0:
-        return DividedWork(kinds, comes, cpu=column, stays=stays)
-    if comes + column >= 0:
-        return DividedWork(kinds, comes + column, others=-column, stays=stays)
-    kinds = tuple(max(0.0, each + column) for each in kinds)
-    return DividedWork(kinds, comes, here=-column, stays=stays)

@@ -11,7 +11,9 @@ Where it computes columns of MLPs, nothing waits for whole ones: these may be it
 Every column is a share and at least 0; every second of a resource in a pass is such a share times
 what all of it would take, which is at least 0 as well and no more on a faster machine; and which
 shares there are depends on memories' sizes alone, of which larger ones allow for more. So no
-machine with more of anything has a longer least time.
+machine with more of anything has a longer least time. Columns on the CPU spare seconds, which are
+taken off those of layers that have them anyway: then it is so, too. Where attention's maps are the
+CPU's, seconds of one kind of KV are taken off all kinds, and it has only been tried (ADR 0079).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,8 +62,7 @@ class Columns:
         first, comes: of the layers, those that come in the one and in the other.
         kinds, apart: sequences by the kinds of KV, in most layers, and in those that differ, if
             any do.
-        cpu_columns, others: of all layers' MLPs, columns of streamed ones, the CPU's and the
-            others. here: all that are not the CPU's. stays: of the layers, those not streamed.
+        cpu_columns: of all layers' MLPs, columns of streamed ones that are the CPU's.
     """
 
     prefill: int
@@ -73,9 +74,6 @@ class Columns:
     kinds: tuple[int, ...]
     apart: tuple[int, ...]
     cpu_columns: int
-    others: int
-    here: int
-    stays: int
 
 
 def least_shares(
@@ -163,9 +161,6 @@ class _Relaxed:
             kinds=tuple(column() for _ in self._kinds),
             apart=tuple(column() for _ in self._kinds if away.differ),
             cpu_columns=column(),
-            others=column(),
-            here=column(),
-            stays=column(),
         )
         self._p.equal([(share, 1.0) for share in (*found.kinds, *found.apart)], 1.0)
         return found
@@ -239,15 +234,12 @@ class _Relaxed:
         what waits for each other.
         """
         c, divided = self._c, DividedLayers(self._times, self._bound, self._kinds, self._away)
-        self._p.equal([(c.cpu_columns, 1.0), (c.others, 1.0), (c.streamed, -1.0)], 0.0)
-        self._p.equal([(c.cpu_columns, 1.0), (c.here, 1.0)], 1.0)
-        self._p.equal([(c.streamed, 1.0), (c.stays, 1.0)], 1.0)
+        self._p.at_most([(c.cpu_columns, 1.0), (c.streamed, -1.0)], 0.0)
         self._p.at_most([(c.streamed, -1.0)], -apart / self._layers)
         for each in divided.work(self._away.loads(self._bound.decode_busy)):
-            of_columns = (c.cpu_columns, each.cpu), (c.others, each.others), (c.here, each.here)
             of_kinds = zip(c.kinds, each.kinds, strict=True)
-            of_layers = (c.comes, each.comes), (c.stays, each.stays)
-            self._at_least(c.decode, (*of_kinds, *of_layers, *of_columns))
+            of_layers = (c.streamed, each.streamed), (c.cpu_columns, each.cpu)
+            self._at_least(c.decode, (*of_kinds, *of_layers))
         ways = list(zip(c.kinds, map(divided.way_s, self._kinds), strict=True))
         self._at_least(c.decode, (*ways, (c.cpu_columns, divided.columns_way_s())))
 
