@@ -10,9 +10,12 @@ from tests.fakes.paced import TINY
 from tandem.cost.expert_use import ExpertUse
 from tandem.kernels.open_pool import open_pool
 from tandem.models.layer_state import LayerState
-from tandem.plan.program import LaneShape, Part, Queue
+from tandem.plan.block_shape import BlockShape
+from tandem.plan.block_template import block_template
+from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sweep_template
+from tandem.plan.weights import StreamedLayers
 from tandem.runtime.paced.choices import PacedChoices
 from tandem.runtime.paced.host_layers import PacedHostLayers
 from tandem.spec.dtype import DType
@@ -92,3 +95,74 @@ def test_the_cpu_computes_only_its_own_experts(
             layers.run(op, 40, 1)
     assert len(split) == 2
     assert not layers._split.expert_hits.counts.any()  # the accelerator has routed
+
+
+CALLS = {
+    Part.PRE: "pre", Part.POST: "post", Part.OUTPUT: "output", Part.COLUMNS: "columns",
+    Part.RESIDUAL: "add_branch",
+}  # fmt: skip
+
+
+def ops_of(batches: int, *, cut: bool) -> list[ProgramOp]:
+    """The CPU's stages and merges of a pass in which it computes layers, or parts of them."""
+    streamed = StreamedLayers(tuple(range(6)))
+    shape = BlockShape(6, batches, streamed, resident=True, cpu=True)
+    if cut:
+        shape = replace(shape, columns_on_cpu=True, attention_maps_on_cpu=True)
+    else:
+        shape = replace(shape, layers_on_cpu=(2, 3))
+    ops = [op for op in block_template(shape).ops if op.queue is Queue.CPU]
+    return [op for op in ops if op.kind in (OpKind.STAGE, OpKind.MERGE)]
+
+
+def paced(*, compiled: bool, cut: bool) -> PacedHostLayers:
+    pool = open_pool() if compiled else None
+    columns = SPEC.intermediate_size // 2 if cut else 0
+    return PacedHostLayers(
+        SPEC, DType.FLOAT32, 3, 1 << 16, pool, 1, columns=columns, attention_maps=cut
+    )
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "torch"])
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "whole"])
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_every_batch_of_a_block_is_computed(
+    batches: int, cut: bool, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All begin a layer before the first of them goes on after attention."""
+    layers, ops = paced(compiled=compiled, cut=cut), ops_of(batches, cut=cut)
+    ran: list[tuple[str, int]] = []
+
+    def told(name: str) -> None:
+        run = getattr(layers._layers, name)
+
+        def call(*given: object) -> None:
+            state = given[-1]
+            assert isinstance(state, LayerState)
+            ran.append((name, state.num_tokens))
+            run(*given)
+
+        monkeypatch.setattr(layers._layers, name, call)
+
+    for name in CALLS.values():
+        told(name)
+    stages = [op for op in ops if op.kind is OpKind.STAGE]
+    assert len({op.lanes for op in stages}) == batches
+    for _ in range(2):
+        for op in ops:
+            layers.run(op, 4 + op.lanes[0], 2)  # another number of tokens in each
+    assert ran == [(CALLS[op.part], 4 + op.lanes[0]) for op in stages] * 2
+    assert len(ran) == 2 * batches * (3 * 6 + 5 if cut else 2 * 2)
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "torch"])
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "whole"])
+def test_what_lacks_a_stage_before_is_refused(cut: bool, compiled: bool) -> None:
+    layers, ops = paced(compiled=compiled, cut=cut), ops_of(1, cut=cut)
+    begins, merges, goes_on = ops[:3]
+    for op in (merges, goes_on):
+        with pytest.raises(ValueError, match=f"lane 0 has not begun layer {op.layer}"):
+            layers.run(op, 4, 2)
+    layers.run(begins, 4, 2)
+    with pytest.raises(ValueError, match="'attention'"):
+        layers.run(goes_on, 4, 2)

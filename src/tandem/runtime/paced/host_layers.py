@@ -70,7 +70,7 @@ class PacedHostLayers:
         wanted = math.ceil(_CACHE_MULTIPLE * cache_bytes / self._layout.size_bytes)
         self._sets = min(max(1, wanted), count)
         self._visits = 0
-        self._state: LayerState | None = None
+        self._states: dict[int, LayerState] = {}  # by lane: those of a stage have one
         self._residuals = torch.empty(0)
 
     @cached_property
@@ -102,32 +102,46 @@ class PacedHostLayers:
         """A stage or a merge on `tokens` tokens, whose keys lie in `tiers` tiers."""
         layer = self._visits % self._sets
         if self._cut and op.part in _OF_CUT:
-            self._of_cut(op.part, layer, tokens)
+            self._of_cut(op, layer)
         elif op.part in (Part.MLP, Part.COLUMNS):
             self._mlp(op.layer, layer, tokens)
             self._visits += 1
         elif op.part is Part.PRE:
             positions = torch.zeros(tokens, dtype=torch.int64)
-            self._state = LayerState(positions, self._residual(tokens))
-            self._layers.pre(layer, self._state)
+            state = LayerState(positions, self._residual(tokens))
+            self._states |= dict.fromkeys(op.lanes, state)
+            self._layers.pre(layer, state)
         elif op.kind is OpKind.MERGE:
-            self._merge(tiers)
-        elif self._state is not None:
-            self._layers.post(layer, self._state)
+            self._merge(self._state_of(op), tiers)
+        else:
+            self._layers.post(layer, self._state_of(op))
             self._visits += 1
+            for lane in op.lanes:
+                del self._states[lane]
 
-    def _of_cut(self, part: Part, layer: int, tokens: int) -> None:
-        """What follows attention in a layer whose MLP is divided."""
-        state = self._state
-        if state is None or state.num_tokens != tokens:
-            state = LayerState(torch.zeros(tokens, dtype=torch.int64), self._residual(tokens))
-        if part is Part.COLUMNS:
+    def _state_of(self, op: ProgramOp) -> LayerState:
+        """Of several batches each is in a layer of its own, or at another stage of the same.
+
+        Raises:
+            ValueError: no stage before attention has been run for these lanes.
+        """
+        state = self._states.get(op.lanes[0])
+        if state is None:
+            raise ValueError(f"lane {op.lanes[0]} has not begun layer {op.layer} on the CPU")
+        return state
+
+    def _of_cut(self, op: ProgramOp, layer: int) -> None:
+        """What follows attention in a layer whose MLP is divided; the state is there until the
+        batch begins another such layer.
+        """
+        state = self._state_of(op)
+        if op.part is Part.OUTPUT:
+            self._layers.output(layer, state)
+        elif op.part is Part.COLUMNS:
             self._layers.columns(layer, LayerState(state.positions, state.residual))
             self._visits += 1
-        elif part is Part.RESIDUAL:
+        else:
             self._layers.add_branch(layer, torch.zeros_like(state.residual), state)
-        elif state.attention is not None:
-            self._layers.output(layer, state)
 
     def _mlp(self, layer: int, number: int, tokens: int) -> None:
         positions = torch.zeros(tokens, dtype=torch.int64)
@@ -148,9 +162,9 @@ class PacedHostLayers:
         start = self._visits * tokens
         return self._residuals[torch.arange(start, start + tokens) % len(self._residuals)]
 
-    def _merge(self, tiers: int) -> None:
-        state = self._state
-        if state is None or state.q is None:
+    def _merge(self, state: LayerState, tiers: int) -> None:
+        """Of all lanes that began together, with the first of them."""
+        if state.attention is not None:
             return
         query = qkv_of(state)[0]
         out, lse = torch.ones(query.shape), torch.zeros(query.shape[:2])
