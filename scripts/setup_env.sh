@@ -101,20 +101,30 @@ compiling=
 # Compiles beside what pip downloads and unpacks; ends with this script, however that ends.
 start_compiling() {
   set -m  # a process group of its own: pip's children are stopped with it
-  install_tandem >"$compile_log" 2>&1 &
+  install_tandem >"$compile_log" 2>&1 9>&- &
   compiling=$! began_compiling=$SECONDS
   set +m
   trap 'kill -- "-$compiling" 2>/dev/null || true' EXIT
 }
 
 finish_compiling() {
-  printf "Compiling the CPU kernels and the planner's loops beside it ... "
+  if [ "$native" = ON ]; then
+    printf "Compiling the CPU kernels and the planner's loops beside it ... "
+  else
+    printf 'Installing Tandem ... '
+  fi
   wait "$compiling" || fail "$compile_log"
   trap - EXIT
   echo "done after $((SECONDS - began_compiling)) s"
 }
 
 mkdir -p build
+# One at a time, whoever calls it: two would install into, and compile in, the same place.
+if command -v flock >/dev/null; then
+  exec 9>build/setup.lock
+  flock 9
+  if fresh "$stage"; then exit 0; fi
+fi
 : >"$log"
 if ! usable "$venv/bin/python" || ! grep -qsF "$here/$venv/bin/" "$venv/bin/pip"; then
   python=$(find_python)
@@ -125,6 +135,7 @@ if ! fresh run; then
   native=ON
   if [ -z "$compiler" ]; then
     native=OFF
+    rm -f src/tandem/kernels/_native.*.so src/tandem/planner/_loops.*.so  # of sources as they were
     echo "No C++ compiler found: CPU attention will run on the slow reference kernels, and plans take" \
       "several times as long. Install g++ or clang and run this again." >&2
   fi

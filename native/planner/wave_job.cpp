@@ -9,8 +9,8 @@ namespace tandem::planner {
 namespace {
 
 constexpr double kRounding = 1e-6;  // of a token
-// Sums of so many tokens, over millions of requests, are whole and exact as doubles too.
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+// Sums of so many tokens, over two million requests, are whole and exact as doubles too.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 
 bool positive(double number) { return std::isfinite(number) && number > 0; }
 
@@ -20,7 +20,7 @@ void check(const Wave& wave, const std::vector<RequestShape>& shapes) {
     require(positive(wave.prompt_tokens) && positive(wave.each),
             "prompt_tokens and each must be positive");
     for (const Home& home : wave.homes) {
-        require(home.blocks >= 0 && home.blocks <= kMostTokens, "blocks must be from 0 to 2^40");
+        require(home.blocks >= 0 && home.blocks <= kMostTokens, "blocks must be from 0 to 2^32");
         require(positive(home.sweeps_per_token), "sweeps_per_token must be positive");
         require(std::isfinite(home.sweeps_per_prompt) && std::isfinite(home.sweeps_leaving),
                 "sweeps of a prompt must be finite");
@@ -28,7 +28,7 @@ void check(const Wave& wave, const std::vector<RequestShape>& shapes) {
     for (const RequestShape& shape : shapes) {
         require(shape.prompt_tokens >= 1 && shape.generated_tokens >= 1 &&
                     shape.prompt_tokens <= kMostTokens && shape.generated_tokens <= kMostTokens,
-                "tokens must be from 1 to 2^40");
+                "tokens must be from 1 to 2^32");
     }
 }
 

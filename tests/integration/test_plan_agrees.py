@@ -14,6 +14,7 @@ read in many small steps.
 JOBS = ["8b-t4-mixed", "gemma-a10g", "8b-a10g-int4"]
 ALONE = ["8b-a10g-alone", "70b-4090-alone"]
 OVER_TIME = ["8b-a10g-rate3", "30b-a4000-rate3"]
+IN_PARTS = "8b-a10g-parts-rate3"
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -35,4 +36,10 @@ def test_one_request_at_a_time_sees_what_is_predicted(name: str) -> None:
 def test_requests_over_time_see_what_is_predicted(name: str) -> None:
     found = compare(CELLS[name]).ratios()
     assert found["tpot_s"] == pytest.approx(1, abs=_RATE)
+    assert found["ttft_s"] == pytest.approx(1, abs=_TTFT)
+
+
+def test_prompts_that_are_read_in_many_parts_see_what_is_predicted() -> None:
+    found = compare(CELLS[IN_PARTS]).ratios()
+    assert found["tpot_s"] == pytest.approx(1, abs=_TPOT)
     assert found["ttft_s"] == pytest.approx(1, abs=_TTFT)

@@ -48,6 +48,7 @@ class Cell:
     tpot_bound: str | None = None
     strategy: str = "auto"
     memory: MemoryOptions = field(default_factory=MemoryOptions)
+    steps: StepOptions = field(default_factory=StepOptions)
 
     def requested(self, rate: float | None) -> Workload:
         """Its requests."""
@@ -58,7 +59,7 @@ class Cell:
         """As `tandem plan` asks it."""
         goal = GoalOptions("latency" if self.alone else "throughput", self.tpot_bound)
         hardware = plan_hardware(self.accelerator, self.host, None)
-        return read_question(self.model, hardware, workload, self.memory, StepOptions(), goal)
+        return read_question(self.model, hardware, workload, self.memory, self.steps, goal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,17 @@ CELLS: dict[str, Cell] = {
     "30b-a4000-alone": Cell("opt-30b", "a4000", alone=True, prompt="1000", generate="64"),
     "14b-t4-long-alone": Cell("qwen3-14b", "t4", alone=True, prompt="8000", generate="200"),
     "8b-a10g-rate3": Cell(LLAMA8, "a10g", "g5.4xlarge", "100-900", "50-200", 400, load=0.3),
+    "8b-a10g-parts-rate3": Cell(
+        LLAMA8,
+        "a10g",
+        "g5.4xlarge",
+        "4000",
+        "100",
+        200,
+        load=0.3,
+        strategy="gpu-only",
+        steps=StepOptions(max_num_batched_tokens=512),
+    ),
     "8b-a10g-rate7": Cell(LLAMA8, "a10g", "g5.4xlarge", "100-900", "50-200", 600, load=0.7),
     "8b-t4-rate5": Cell(LLAMA8, "t4", "g4dn.4xlarge", "100-900", "50-200", 300, load=0.5),
     "70b-4090-rate5": Cell(LLAMA70, "rtx4090", "server-genoa", "300-700", "64-192", 300, load=0.5),

@@ -1,5 +1,6 @@
 """A plan from a file as what is simulated."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import typer
@@ -10,13 +11,13 @@ from tandem.cli.planning_options import MemoryOptions, StepOptions
 from tandem.engine.sizing.planned import not_executable, require_model
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.plan_file import PlanFile, read_plan
+from tandem.plan.weights import disk_layers
 from tandem.planner.question import Question
 from tandem.simulator.build import Planned
 from tandem.spec.errors import ConfigError
 
 _DECIDED = (
-    "strategy", "policy", "objective", "gpu_memory", "cpu_memory", "dtype", "kv_cache_dtype",
-    "quantization", "max_num_batched_tokens", "block_size",
+    "strategy", "policy", *(each.name for each in (*fields(MemoryOptions), *fields(StepOptions))),
 )  # fmt: skip
 
 
@@ -48,10 +49,20 @@ def plan_of(path: Path, model: str, hardware: PlanHardware) -> PlanFile:
             "--offline"
         )
     require_model(file, plannable_spec(model))
-    if file.hardware != hardware.spec.name or file.host_only:
+    if file.host_only:
+        raise not_executable(
+            "it is for a host alone, and what is simulated is an accelerator beside one; plan for "
+            "one with --accelerator"
+        )
+    if file.hardware != hardware.spec.name:
         raise not_executable(
             f"it is for {file.hardware}, not for {hardware.spec.name}; name that machine by "
             "--accelerator and --host, or plan for this one"
+        )
+    if file.machine is not None and file.machine != hardware.spec:
+        raise not_executable(
+            f"it is for {file.hardware} with other rates or sizes; say the --disk that it was made "
+            "with, if any, and describe the machine as it was, or plan for this one"
         )
     return file
 
@@ -77,6 +88,8 @@ def planned_by(file: PlanFile, question: Question) -> Planned:
             f"it is for {file.precision}, and this model comes to {question.precision}; plan anew"
         )
     plan, longest = file.online, question.lengths.longest_tokens
+    if disk_layers(plan.weights) and question.hardware.host.disk_bytes_per_s is None:
+        raise not_executable("it reads layers from disk, whose rate is not known; say it by --disk")
     if longest > plan.max_model_len:
         raise not_executable(
             f"it has room for requests of {plan.max_model_len} tokens, and the longest has "

@@ -83,7 +83,8 @@ def runs_text(model: str, flag: str | None, runs: Sequence[Run]) -> Iterator[str
         )
     yield from (f"note: {note}" for note in first.workload.notes)
     plans = dict.fromkeys(run.plan_text for run in runs)
-    of = f" for {max(run.value or 0 for run in runs):g} requests/s" if flag == RATES else ""
+    by_rate = flag == RATES and first.option is not None
+    of = f" for {max(run.value or 0 for run in runs):g} requests/s" if by_rate else ""
     yield from (f"plan{of}: {plan}" for plan in plans)
     yield ""
     if flag is None:
@@ -112,7 +113,7 @@ def _one(outcome: Outcome, run: Run) -> Iterator[str]:
         f"{format_figure(outcome.steady_tokens_per_s)} in the middle half"
     )
     if not run.workload.duration_s and run.option is not None:
-        yield f"the planner predicts {_predicted(run.option)}"
+        yield f"the planner predicts {_predicted(run.option, run.planned.question.objective)}"
     for name, share in outcome.busy.items():
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
@@ -128,7 +129,9 @@ def _one(outcome: Outcome, run: Run) -> Iterator[str]:
     )
 
 
-def _predicted(option: Option) -> str:
+def _predicted(option: Option, objective: str) -> str:
+    if objective == "latency":
+        return f"{format_figure(option.tokens_per_s)} tokens/s of one request at a time"
     steady = format_figure(option.prediction.rates.tokens_per_s)
     job = format_figure(option.tokens_per_s)
     return f"{job} tokens/s over the whole job, and {steady} out of step once all run"

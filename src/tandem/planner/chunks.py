@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 _MOST_MEAN = 6.0
 """Prompts per sweep beyond which their number hardly varies."""
+_FEW = 2
+"""Sizes: of chunks, and of what is left of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,13 @@ class Chunks:
     mean: int
     usual: int
     weighted: tuple[tuple[float, int], ...]
+
+    @property
+    def timed(self) -> tuple[tuple[float, int], ...]:
+        """The same in few sizes, as which the sweeps are timed: where there are many, by the usual
+        one.
+        """
+        return self.weighted if len(self.weighted) <= _FEW else ((self.share, self.usual),)
 
 
 def chunk_tokens(needed: float, prompt_tokens: float, room: int) -> int:

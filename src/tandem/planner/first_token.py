@@ -20,27 +20,26 @@ class _Sweeps:
 
     Attributes:
         mean_s: of all. decode_s: without prompts. prompt_s: that a mean prompt adds.
-        share: that read any. room: tokens of prompts in one.
+        share: that read any. of_a_prompt: that read one, in the mean. room: tokens of prompts in
+            one.
     """
 
     mean_s: float
     decode_s: float
     prompt_s: float
     share: float
+    of_a_prompt: float
     room: int
 
     @staticmethod
     def of(predictor: Predictor, running: Candidate, rates: Rates) -> "_Sweeps":
-        """Taken apart from the times of sweeps with prompts, and of all."""
-        tokens, share = predictor.lengths.prompt_tokens, rates.prefill_share
-        chunk = predictor.pace.of(running).chunk
-        mixed_s = rates.ttft_s / math.ceil(tokens / chunk)
-        decode_s = mixed_s
-        if share < 1:
-            decode_s = (rates.tpot_s - share * mixed_s) / (1 - share)
-            decode_s = min(max(decode_s, 0.0), mixed_s)
-        prompt_s = (mixed_s - decode_s) / chunk * tokens
-        return _Sweeps(rates.tpot_s, decode_s, prompt_s, share, predictor.pace.room(running))
+        tokens, pace = predictor.lengths.prompt_tokens, predictor.pace.of(running)
+        sweeps = math.ceil(tokens / pace.chunk)
+        mixed_s = rates.ttft_s / sweeps
+        decode_s = min(predictor.decode_s(running), mixed_s)
+        prompt_s = (mixed_s - decode_s) / pace.chunk * tokens
+        room = predictor.pace.room(running)
+        return _Sweeps(rates.tpot_s, decode_s, prompt_s, rates.prefill_share, sweeps, room)
 
     def reading_s(self, lengths: Lengths) -> float:
         """Of a prompt in the mean: sweeps that it fills, and one with what is left of it, which
@@ -54,9 +53,9 @@ class _Sweeps:
         """Until the first sweep that may read a prompt that comes now: what is left of the one that
         is computed, more of which fall into long ones, and the one launched behind it.
         """
-        prompt_square = self.prompt_s**2 * lengths.prompt_unevenness
-        square = self.decode_s**2
-        square += self.share * (2 * self.decode_s * self.prompt_s + prompt_square)
+        each_s = self.of_a_prompt * self.decode_s + self.prompt_s
+        square = (1 - self.share) * self.decode_s**2
+        square += self.share / self.of_a_prompt * each_s**2 * lengths.prompt_unevenness
         return square / (2 * self.mean_s) + self.mean_s
 
     def queue_s(self, lengths: Lengths, per_s: float) -> float:

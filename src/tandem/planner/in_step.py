@@ -69,6 +69,7 @@ class InStep:
         self._search = search
         self._candidates = Candidates(search.question, search.footprint)
         self._found: dict[Candidate, Option] = {}
+        self._seen_closely: dict[Candidate, Option] = {}
 
     def of(self, option: Option) -> Option:
         """With the tokens per second of its job; as it is where requests are not in step."""
@@ -92,8 +93,20 @@ class InStep:
             return chosen
         found = self._lived_through(policy, chosen, ALL, self._alone(policy, chosen))
         least = AS_FAST * found[0].tokens_per_s
-        best = min((each for each in found if each.tokens_per_s >= least), key=complexity)
-        return self._lived(best, 1.0)
+        return self.closely(
+            min((each for each in found if each.tokens_per_s >= least), key=complexity)
+        )
+
+    def closely(self, option: Option) -> Option:
+        """Lived through in smaller steps, as what is told of a plan; as it is where requests are
+        not in step.
+        """
+        if not is_in_step(self._search.question):
+            return option
+        found = self._seen_closely.get(option.candidate)
+        if found is None:
+            found = self._seen_closely[option.candidate] = self._lived(option, 1.0)
+        return found
 
     def best(self, policy: Policy, known: Iterable[Candidate] = ()) -> Option | None:
         """The one with the shortest job, with less effort.
@@ -110,7 +123,7 @@ class InStep:
         """The best option of other kinds, none of them better, best first."""
         others = self._search.alternatives(policy, chosen)
         if is_in_step(self._search.question):
-            others = iter(_best_first(map(self.of, islice(others, _OTHERS))))
+            others = iter(_best_first(map(self.closely, islice(others, _OTHERS))))
         return (each for each in others if each.tokens_per_s <= chosen.tokens_per_s)
 
     def _alone(self, policy: Policy, chosen: Option) -> list[Candidate]:

@@ -177,6 +177,11 @@ class Predictor:
         busy = busy_shares(self._q, steady)
         return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
 
+    def decode_s(self, candidate: Candidate) -> float:
+        """Seconds of a sweep that reads no prompt."""
+        load = self.loads.of(self.pace.decoding(candidate))
+        return self._sweeps.time(candidate.elsewhere, load).period_s
+
     def decode_share(self, candidate: Candidate) -> float:
         """Of the sweeps, those that read no prompt."""
         if self._q.objective == "latency":
@@ -320,8 +325,9 @@ class Predictor:
         if self._q.objective == "latency":
             return decode
         pace = self.pace.of(candidate)
-        chunk, hosted = pace.chunks.usual, pace.on_host
         parts = [(1 - prefill_share, decode)]
-        for weight, load in self.pace.loads(candidate, chunk, hosted):
-            parts.append((prefill_share * weight, self._sweeps.time(candidate.elsewhere, load)))
+        for share, chunk in pace.chunks.timed:
+            share *= prefill_share / pace.chunks.share
+            for weight, load in self.pace.loads(candidate, chunk, pace.on_host):
+                parts.append((share * weight, self._sweeps.time(candidate.elsewhere, load)))
         return mean_sweep(parts)
