@@ -59,11 +59,6 @@ def plan_of(path: Path, model: str, hardware: PlanHardware) -> PlanFile:
             f"it is for {file.hardware}, not for {hardware.spec.name}; name that machine by "
             "--accelerator and --host, or plan for this one"
         )
-    if file.machine is not None and file.machine != hardware.spec:
-        raise not_executable(
-            f"it is for {file.hardware} with other rates or sizes; say the --disk that it was made "
-            "with, if any, and describe the machine as it was, or plan for this one"
-        )
     return file
 
 

@@ -70,8 +70,8 @@ class PlanFile:
         host_only: it is for a host without an accelerator.
         dtype, kv_cache_dtype, cpu_kv_dtype, quantization: as the engine's flags.
         precision: what these come to, as an engine says it.
-        machine: the rates that it was made for, by which an offline plan may be made anew when they
-            turn out otherwise.
+        machine: of an offline plan, the rates that it was made for, by which it may be made anew
+            when they turn out otherwise.
 
     Raises:
         ConfigError: a value of another type, or layers that are not the model's, or that lie where

@@ -31,7 +31,8 @@ def offline_plan_file(
     if plan.host_kv_dtype != plan.kv_dtype:
         kept = parse_kv_type(plan.host_kv_dtype, "cpu_kv_dtype")
         precision = replace(precision, host_kv=kept)
-    return _file(model_name, question, precision, quantization if few else "none", plan)
+    file = _file(model_name, question, precision, quantization if few else "none", plan)
+    return replace(file, machine=question.hardware)
 
 
 def _file(
@@ -52,5 +53,4 @@ def _file(
         quantization=quantization,
         precision=str(precision),
         plan=plan,
-        machine=question.hardware,
     )
