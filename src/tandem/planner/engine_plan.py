@@ -1,6 +1,5 @@
 """What an engine executes of a plan."""
 
-from tandem.memory.growth_reserve import with_growth_reserve
 from tandem.plan.interposition import token_sweeps
 from tandem.plan.online import USUAL_JOIN_WAIT_S, OnlinePlan
 from tandem.planner.candidate import Candidate
@@ -16,7 +15,7 @@ def engine_plan(question: Question, footprint: Footprint, option: Option) -> Onl
     longest = question.lengths.longest_tokens
     places = num_places(question, candidate)
     beside = places - candidate.rows  # whose prompt is read, in either tier
-    cap = with_growth_reserve(places, places * footprint.longest_blocks)
+    cap = places * footprint.longest_blocks
     device_blocks = min(cap, footprint.device_blocks(candidate))
     return OnlinePlan(
         strategy=candidate.strategy,

@@ -67,4 +67,4 @@ def test_a_host_that_is_too_small_is_told_how_much_it_lacks(commands: Commands) 
     ran = commands.run(*alone, "--disk", "none")
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "accelerator" not in ran.err
-    assert re.search(r"may give 61\.0 GiB; any of these .*--cpu-memory \d+\.\dGiB", ran.err)
+    assert re.search(r"may give 61\.0 GiB; any of these .*--cpu-memory \d+MiB", ran.err)
