@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import pytest
+from tests.support.planned_option import option_of
 
 from tandem.cli.plan_hardware import plan_hardware
 from tandem.cli.planning import read_question
@@ -82,7 +83,7 @@ def run(name: str, strategy: str) -> Run:
 def test_a_job_takes_as_long_as_predicted(name: str, strategy: str) -> None:
     found = run(name, strategy)
     predicted = pytest.approx(found.predicted_s, rel=_AS_PREDICTED)
-    assert found.outcome.duration_s == predicted, found.planned.option.candidate
+    assert found.outcome.duration_s == predicted, option_of(found.planned).candidate
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -95,6 +96,6 @@ def test_the_choice_is_no_slower_than_all_kv_on_the_accelerator(name: str) -> No
 def test_where_prompts_leave_as_many_are_read_as_there_is_room_for(name: str) -> None:
     """One request's plan of two prompts read as much in more than twice as many sweeps."""
     found = run(name, "auto")
-    assert found.planned.option.candidate.prompts_here > 2
+    assert option_of(found.planned).candidate.prompts_here > 2
     prompts = CELLS[name].requests
     assert found.outcome.steps < prompts * 1.5

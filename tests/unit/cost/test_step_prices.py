@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from tests.support.planned_option import option_of
 from tests.support.step_prices import round_prices
 from tests.unit.simulator.setups import Case, planned
 
@@ -99,7 +100,7 @@ def test_it_agrees_with_virtual_time(load: tuple[int, int, int, int]) -> None:
     cohort = LaneLoad(host=TierLoad(members, CONTEXT)) if members else None
     question = plan.question
     sweeps = Sweeps(question, Footprint(question), Schedules.of_model(question.model))
-    expected_s = sweeps.time(plan.option.candidate.elsewhere, SweepLoad(main, cohort)).period_s
+    expected_s = sweeps.time(option_of(plan).candidate.elsewhere, SweepLoad(main, cohort)).period_s
 
     chunk = TierWork(prompt, prompt, prompt * (prompt + 1) / 2)
     keys = device * (CONTEXT + 1.0)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from tests.support.planned_option import option_of
 from tests.unit.planner.questions import ask
 from tests.unit.simulator.setups import CASES, LAYERS, Case, planned, serve, workload
 
@@ -95,7 +96,7 @@ def test_a_single_request_takes_the_planner_s_sweeps(case: Case, tolerance: floa
         tier = TierLoad(1, 300 + token - 1)
         hosted, on_device = LaneLoad(host=tier, logits=1), LaneLoad(device=tier, logits=1)
         lane = hosted if case.host_rows else on_device
-        elsewhere = plan.option.candidate.elsewhere
+        elsewhere = option_of(plan).candidate.elsewhere
         expected = sweeps.time(elsewhere, SweepLoad(lane)).period_s
         assert times[token] - times[token - 1] == pytest.approx(expected, rel=tolerance)
 
@@ -169,8 +170,8 @@ def test_a_steady_state_is_as_fast_as_the_planner_says(case: Case) -> None:
     """Requests of unlike lengths, so that they do not begin and end in waves; within 5%."""
     plan = planned(case, "200-300", "20-300", 300)
     outcome = simulate(plan, workload("200-300", "20-300", 300))
-    assert outcome.steady_tokens_per_s == pytest.approx(plan.option.tokens_per_s, rel=0.05)
-    predicted = dict(plan.option.prediction.busy)
+    assert outcome.steady_tokens_per_s == pytest.approx(option_of(plan).tokens_per_s, rel=0.05)
+    predicted = dict(option_of(plan).prediction.busy)
     assert outcome.busy["accelerator"] == pytest.approx(predicted["accelerator"], abs=0.05)
     assert outcome.busy["CPU"] == pytest.approx(predicted["host processor"], abs=0.05)
 
@@ -199,5 +200,5 @@ def test_over_the_job_a_plan_is_no_slower_than_the_accelerator_alone() -> None:
     requests = workload(prompt="512", generate="512", requests=60)
     plans = [plan_for(question, strategy) for strategy in ("auto", "gpu-only")]
     best, alone = (simulate(plan, requests).tokens_per_s for plan in plans)
-    assert plans[0].option.tokens_per_s >= plans[1].option.tokens_per_s
+    assert option_of(plans[0]).tokens_per_s >= option_of(plans[1]).tokens_per_s
     assert best >= 0.99 * alone
