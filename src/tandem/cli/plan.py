@@ -143,23 +143,7 @@ def _plan(
 ) -> None:
     from tandem.cli.plan_hardware import plan_hardware, with_disk
 
-    if policies.offline:
-        _refuse_beside_offline(requested, goal)
-    refuse_rate_of_one(goal, None if requested.rate is None else "--rate")
-    if policies.pinned_memory is not None and not policies.offline:
-        raise ConfigError(
-            "--pinned-memory bounds what a plan of a batch job pins; use it with --offline, or "
-            "leave it out",
-            param="pinned_memory",
-        )
-    if shown.plot is not None:
-        from tandem.bench.picture import check_plot
-
-        check_plot(shown.plot)
-    if requested.trace is not None:
-        refuse_beside_trace(context, seeds=requested.rate is not None)
-    if requested.workload is not None:
-        refuse_beside_workload(context)
+    _refuse_contradictions(context, requested, goal, policies, shown)
     workload = read_workload(requested)
     hardware = plan_hardware(machine.accelerator, machine.host, machine.profile)
     hardware = with_disk(hardware, machine.disk)
@@ -178,8 +162,13 @@ def _plan(
         _offline(model, workload, question, hardware, policies, memory.quantization, shown)
         return
     from tandem.cli.children import Children
+    from tandem.planner import native
     from tandem.planner.answer import answer
 
+    if not native.available():
+        from tandem.cli.terminal import tell_notes
+
+        tell_notes([native.unavailable_message()])
     asked = question, policies.policy, policies.compare_policies, policies.robust
     with Children() as children:
         found = answer(*asked, aside=children)
@@ -203,6 +192,37 @@ def _plan(
         return
     flags = _flags(memory, steps)
     _print_text(model, workload, found, hardware, flags, shown.output, drawn)
+
+
+def _refuse_contradictions(
+    context: typer.Context,
+    requested: RequestOptions,
+    goal: GoalOptions,
+    policies: PolicyOptions,
+    shown: OutputOptions,
+) -> None:
+    """Options that mean nothing beside each other.
+
+    Raises:
+        ConfigError: two of them, or a picture that cannot be drawn.
+    """
+    if policies.offline:
+        _refuse_beside_offline(requested, goal)
+    refuse_rate_of_one(goal, None if requested.rate is None else "--rate")
+    if policies.pinned_memory is not None and not policies.offline:
+        raise ConfigError(
+            "--pinned-memory bounds what a plan of a batch job pins; use it with --offline, or "
+            "leave it out",
+            param="pinned_memory",
+        )
+    if shown.plot is not None:
+        from tandem.bench.picture import check_plot
+
+        check_plot(shown.plot)
+    if requested.trace is not None:
+        refuse_beside_trace(context, seeds=requested.rate is not None)
+    if requested.workload is not None:
+        refuse_beside_workload(context)
 
 
 def _offline(

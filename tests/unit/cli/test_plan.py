@@ -14,6 +14,7 @@ from tandem.models.catalogue import CATALOGUE
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import read_plan
 from tandem.plan.weights import homes_by_layer
+from tandem.planner import native
 from tandem.spec.hardware_file import PAIRS
 
 BEYOND = "9" * 400  # digits: as a float, infinity
@@ -42,6 +43,18 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
     ):
         assert part in ran.out, part
     assert max(len(line) for line in ran.out.splitlines()) < 160
+
+
+def test_a_plan_without_compiled_loops_is_the_same_and_says_that_it_takes_longer(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = "plan", "llama-3.1-8b", "--accelerator", "a10g", "--requests", "12", "--json"
+    compiled = commands.run(*asked)
+    monkeypatch.setattr(native, "loops", None)
+    ran = commands.run(*asked)
+    assert (ran.status, ran.out) == (0, compiled.out)
+    assert ran.err.startswith("tandem: note: plans are the same and take several times as long")
+    assert ran.err.count("\n") == 1
 
 
 def test_layers_on_the_cpu_are_described_placed_and_ruled(
