@@ -1,5 +1,7 @@
 """What a profile's numbers become in a hardware description."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.profiles import (
     LINEAR_FLOPS_PER_S,
@@ -10,6 +12,8 @@ from tests.support.profiles import (
 
 from tandem.profiling.hardware import accelerator_facts, host_facts, link_facts
 from tandem.spec.dtype import DType
+from tandem.spec.hardware import HardwareSpec
+from tandem.spec.hardware_file import hardware_table, parse_hardware
 
 
 def test_a_host_reaches_what_was_measured() -> None:
@@ -29,3 +33,18 @@ def test_an_accelerator_and_its_link_reach_what_was_measured() -> None:
     assert facts.flops_per_s[DType.FLOAT16] == pytest.approx(LINEAR_FLOPS_PER_S)
     assert link.latency_s == 10e-6
     assert link.h2d_bytes_per_s == pytest.approx(20e9, rel=0.01)
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1.0, 50.0])
+def test_descriptions_of_slow_and_fast_kernels_can_be_read_back(factor: float) -> None:
+    """Plans keep them. A stand-in in memory copies far faster than it quantizes."""
+    measured = accelerator_measurements()
+    codes = [
+        replace(each, quantize_bytes_per_s=each.quantize_bytes_per_s * factor)
+        for each in measured.codes
+    ]
+    facts = accelerator_facts(replace(measured, codes=tuple(codes)))
+    assert facts.quantize_share is not None
+    host = host_facts(host_measurements(), 16 << 30)
+    machine = HardwareSpec("measured", facts, link_facts(measured), host)
+    assert parse_hardware(hardware_table(machine), "the plan") == machine
