@@ -61,6 +61,12 @@ LEVERS: dict[str, dict[str, Any]] = {
         "batches": 3, "resident_rows": 1, "streamed_rows": 1, "recomputed_tokens": 16,
         "prompts_on_host": True, "weights_in_parts": True,
     },
+    # of 4 prompts: each by itself, two and then two in one batch, two and then two in two batches
+    "by-rows": {"batches": 1, "resident_rows": 1},
+    "by-rows-mixed": {
+        "batches": 1, "resident_rows": 1, "streamed_rows": 1, "recomputed_tokens": 16,
+    },
+    "by-columns-in-turn": {"batches": 2, "cpu_rows": 1},
     "one-batch": {"batches": 1, "streamed_rows": 2, "cpu_rows": 1},
     "streamed-mlps": {"weights": MLPS, "resident_rows": 2},
     "cpu-mlps": {"weights": MLPS, "cpu_mlps": (2, 3), "resident_rows": 1, "streamed_rows": 1},

@@ -26,10 +26,10 @@ class Answers:
         return self._online[repr(asked)]
 
     def offline(
-        self, question: Question, policy: str, compare: bool, robust: bool
+        self, question: Question, policy: str, compare: bool, robust: bool, order: str
     ) -> OfflineAnswer:
         """As `offline_answer`."""
-        asked = question, policy, compare, robust
+        asked = question, policy, compare, robust, order
         if repr(asked) not in self._offline:
             self._offline[repr(asked)] = offline_answer(*asked)
         return self._offline[repr(asked)]

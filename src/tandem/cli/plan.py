@@ -71,6 +71,13 @@ class PolicyOptions:
         str | None,
         typer.Option(help="Of host memory, what --offline may pin at most.", metavar="SIZE"),
     ] = None
+    order: Annotated[
+        str,
+        typer.Option(
+            help="How --offline runs batches: rows (each by itself), columns (several, for which "
+            "weights come once), or auto, as is faster."
+        ),
+    ] = "auto"
     policy: PolicyName = "auto"
     compare_policies: Annotated[
         bool, typer.Option("--compare-policies", help="Also what each policy would do.")
@@ -215,6 +222,11 @@ def _refuse_contradictions(
             "leave it out",
             param="pinned_memory",
         )
+    if policies.order != "auto" and not policies.offline:
+        raise ConfigError(
+            "--order is that of a batch job's batches; use it with --offline, or leave it out",
+            param="order",
+        )
     if shown.plot is not None:
         from tandem.bench.picture import check_plot
 
@@ -240,7 +252,8 @@ def _offline(
     from tandem.planner.offline.cycle import pass_cycle
     from tandem.planner.plan_file import offline_plan_file
 
-    planned = offline_answer(question, policies.policy, policies.compare_policies, policies.robust)
+    asked = question, policies.policy, policies.compare_policies, policies.robust
+    planned = offline_answer(*asked, policies.order)
     if shown.output is not None:
         file = offline_plan_file(model, question, planned.plan, quantization)
         _write(shown.output, file)

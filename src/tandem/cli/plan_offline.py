@@ -255,6 +255,7 @@ def _option(found: OfflineAnswer, option: BlockOption) -> dict[str, Any]:
     return {
         "candidate": asdict(option.candidate),
         "description": option.candidate.describe(found.question.model.num_layers),
+        "order": option.candidate.order,
         **asdict(prediction.rates),
         "job_s": prediction.rates.job_s,
         "bound_tokens_per_s": prediction.bound_tokens_per_s,

@@ -94,6 +94,8 @@ def test_few_bits_are_allowed_not_demanded(commands: Commands) -> None:
         (("--objective", "latency"), "--objective cannot be used with --offline"),
         (("--policy", "ride-along"), "no offline policy 'ride-along'"),
         (("--gpu-memory", "1GiB"), "no block of requests fits"),
+        (("--order", "layers"), "unknown order 'layers'; use one of: auto, rows, columns"),
+        (("--order", "columns", "--policy", "zero-inference"), "leave --order columns out"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_one_line(
@@ -103,6 +105,22 @@ def test_what_does_not_go_together_is_refused_in_one_line(
     assert (ran.status, ran.out) == (2, "")
     assert message in ran.err
     assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("order", ["rows", "columns"])
+def test_batches_go_by_rows_or_by_columns_as_asked(commands: Commands, order: str) -> None:
+    ran = commands.run(*PLAN, "--order", order, "--policy", "flexgen", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    plan = OfflinePlan.from_object(found["plan"])
+    assert (plan.batches == 1) == (order == "rows")
+    assert {found["prediction"]["order"], *(e["order"] for e in found["alternatives"])} == {order}
+
+
+def test_an_order_of_batches_is_one_of_a_batch_job(commands: Commands) -> None:
+    ran = commands.run("plan", "opt-6.7b", "--accelerator", "t4", "--order", "rows")
+    assert (ran.status, ran.out) == (2, "")
+    assert "use it with --offline, or leave it out" in ran.err
 
 
 def test_offline_without_an_accelerator_is_refused(commands: Commands) -> None:

@@ -71,7 +71,7 @@ LEVERS = (
     Ablation(_ALL, overlaps=False),
     Ablation(_ALL, in_parts=False),
     _without("resident weights", all_streamed=True),
-    _without("several batches", many_batches=False),
+    Ablation(replace(_ALL, name="auto without several batches", orders=("rows",))),
     _without("KV on the accelerator", resident=False),
     _without("streamed KV", streams=False),
     _without("attention on the CPU", attends=False),

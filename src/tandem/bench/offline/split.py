@@ -24,7 +24,7 @@ _DIVIDED = replace(
     computes=False,
     computes_layers=False,
 )
-_ONE_BATCH = replace(_DIVIDED, name="one batch, divided", many_batches=False)
+_ONE_BATCH = replace(_DIVIDED, name="one batch, divided", orders=("rows",))
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Of the sequences that the link could bring meanwhile, those that are tried."""
 PUBLISHED = 0.98

@@ -4,16 +4,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
 
+from tandem.plan.block_order import ORDERS, BlockOrder, parse_orders
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
 from tandem.planner.exposure import Exposure
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.own_split import OwnSplit, own_split
 from tandem.planner.offline.policies import (
-    OFFLINE_POLICIES,
     PARK_EGGER,
     OfflinePolicy,
     find_offline_policy,
+    policies_within,
 )
 from tandem.planner.offline.robustness import block_exposure, block_robustness
 from tandem.planner.offline.search import BlockOption, OfflineSearch
@@ -65,19 +66,25 @@ class OfflineAnswer:
 
 
 def offline_answer(
-    question: Question, policy_name: str = "auto", compare: bool = False, robust: bool = False
+    question: Question,
+    policy_name: str = "auto",
+    compare: bool = False,
+    robust: bool = False,
+    order: str = "auto",
 ) -> OfflineAnswer:
     """Plan. Where the CPU was measured by numbers of threads, as many work as make the best plan.
 
     Args:
         compare: also what each policy alone would do.
         robust: also what becomes of the plan if a number is wrong.
+        order: in which batches go through layers: `rows`, `columns`, or `auto`, as is faster.
 
     Raises:
-        ConfigError: nothing fits, or the question is none of an offline batch.
+        ConfigError: nothing fits, the policy has another order, or the question is none of an
+            offline batch.
     """
-    policy = find_offline_policy(policy_name)
-    _check(question)
+    policy = _policy(policy_name, parse_orders(order))
+    _check(question, policy)
     search, chosen = _at_its_threads(question, policy)
     if chosen is None:
         raise _nothing(search, policy)
@@ -101,7 +108,7 @@ def offline_answer(
         threads=threads,
         alternatives=alternatives,
         sensitivities=tuple(block_sensitivities(search, policy, chosen)),
-        policies=compare_offline(search) if compare else (),
+        policies=compare_offline(search, policy.orders) if compare else (),
         robustness=block_robustness(search, policy, chosen, alternatives) if robust else None,
         exposure=block_exposure(search, chosen),
         split=split,
@@ -130,10 +137,12 @@ def _at_its_threads(
     return search, search.best(policy, known=(best.candidate,))
 
 
-def compare_offline(search: OfflineSearch) -> tuple[OfflineResult, ...]:
-    """What every offline policy would choose."""
+def compare_offline(
+    search: OfflineSearch, orders: tuple[BlockOrder, ...] = ORDERS
+) -> tuple[OfflineResult, ...]:
+    """What every offline policy would choose that has one of these orders."""
     found: list[OfflineResult] = []
-    for policy in OFFLINE_POLICIES.values():
+    for policy in policies_within(orders):
         best = search.best(policy)
         found.append(OfflineResult(policy, best and search.simplest(policy, best)))
     return tuple(found)
@@ -268,7 +277,25 @@ def _quantization(question: Question, layers: QuantizedLayers) -> str:
     return "none" if layers == "none" else " and ".join(sorted(formats))
 
 
-def _check(question: Question) -> None:
+def _policy(name: str, orders: tuple[BlockOrder, ...]) -> OfflinePolicy:
+    policy = find_offline_policy(name)
+    within = policy.within(orders)
+    if within is None:
+        raise ConfigError(
+            f"batches of policy '{name}' go by {policy.orders[0]} alone; leave --order "
+            f"{orders[0]} out, or choose another policy",
+            param="order",
+        )
+    return within
+
+
+def _check(question: Question, policy: OfflinePolicy) -> None:
+    if policy.orders == ("columns",) and question.lengths.requests == 1:
+        raise ConfigError(
+            "one request makes no two batches, which --order columns brings weights for at once; "
+            "leave it out",
+            param="order",
+        )
     if question.host_only:
         raise ConfigError(
             "--offline plans what an accelerator and its host do together; without one, leave it "
@@ -289,7 +316,9 @@ def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
     layers = question.model.num_layers
     attends = policy.attends and not policy.streams
     host = 0 if not (policy.streams or policy.attends) else 1
-    least = BlockCandidate(1, layers, 1 - host, 0 if attends else host, host if attends else 0)
+    batches = 1 if "rows" in policy.orders else 2
+    streamed = 0 if attends else host
+    least = BlockCandidate(batches, layers, 1 - host, streamed, host - streamed)
     if footprint.reads:
         least = replace(least, on_disk=layers)
     device, there = _least_bytes(footprint, least)
@@ -301,6 +330,7 @@ def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
             disk = f"give {NAME_A_DISK}, "
     read = ", from disk" if footprint.reads else ""
     keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
+    one = "one takes" if batches == 1 else "one in each of two batches take"
     pinned, bound = "", question.pinned_bytes
     if bound is not None:
         least_pinned = footprint.host(least, prompts_on_host=True).pinned
@@ -309,7 +339,7 @@ def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
             "raise --pinned-memory"
         )
     return ConfigError(
-        f"no block of requests fits{keeps}: with all layers streamed{read}, one takes "
+        f"no block of requests fits{keeps}: with all layers streamed{read}, {one} "
         f"{format_size(device)} on the accelerator, which may give "
         f"{format_size(question.device_bytes)}, and {format_size(there)} on the host, which may "
         f"give {format_size(question.host_bytes)}{pinned}; {disk}raise --gpu-memory or "

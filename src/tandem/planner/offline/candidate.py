@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from tandem.plan.block_order import BlockOrder, order_of
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.sweep_layers import SweepLayers, spread_among
@@ -58,6 +59,11 @@ class BlockCandidate:
     def block_rows(self) -> int:
         """Sequences of a block."""
         return self.rows * self.batches
+
+    @property
+    def order(self) -> BlockOrder:
+        """In which its batches go through layers."""
+        return order_of(self.batches)
 
     @property
     def host_rows(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
+from tandem.plan.block_order import order_of
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.offline.bound import BlockBound
@@ -130,7 +131,8 @@ class BlockCandidates:
     def _batches(self, policy: OfflinePolicy) -> Iterable[tuple[int, int]]:
         """Their numbers, with sequences of each."""
         found: dict[tuple[int, int], None] = {}
-        for size, batches in product(self.sizes(), BATCHES if policy.many_batches else (1,)):
+        counts = [count for count in BATCHES if order_of(count) in policy.orders]
+        for size, batches in product(self.sizes(), counts):
             rows = math.ceil(size / batches)
             if rows <= self._footprint.max_rows and (batches == 1 or rows * (batches - 1) < size):
                 found[batches, rows] = None

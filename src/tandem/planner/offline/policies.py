@@ -5,8 +5,9 @@ All run on the same kernels, programs and predictions, so that a comparison comp
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tandem.plan.block_order import ORDERS, BlockOrder
 from tandem.plan.offline import QUANTIZED_LAYERS, QuantizedLayers
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.spec.errors import ConfigError
@@ -26,7 +27,7 @@ class OfflinePolicy:
             left to the CPU while tokens are decoded. computes_layers: so may whole layers. divides:
             where one of the two may, columns of every MLP may be instead. cuts: and, where whole
             layers are streamed, attention's maps of all of them.
-        many_batches: a block may have more than one.
+        orders: batches may go through layers in: each by itself, several at a time, or either way.
         layers: which may be quantized, where the user allows it; host_kv: whether KV on the host.
         source: where the policy comes from.
     """
@@ -45,7 +46,7 @@ class OfflinePolicy:
     computes_layers: bool = False
     divides: bool = False
     cuts: bool = False
-    many_batches: bool = True
+    orders: tuple[BlockOrder, ...] = ORDERS
     layers: tuple[QuantizedLayers, ...] = QUANTIZED_LAYERS
     host_kv: bool = True
     parts: int | None = None
@@ -78,10 +79,15 @@ class OfflinePolicy:
             and (self.lends(mlps=candidate.mlps) or not candidate.lent)
             and (self.may_divide(mlps=candidate.mlps) or not candidate.columns)
             and (self.cuts or not candidate.attention_maps)
-            and (self.many_batches or candidate.batches == 1)
+            and candidate.order in self.orders
             and candidate.quantized in self.layers
             and (self.host_kv or candidate.host_kv is None)
         )
+
+    def within(self, orders: tuple[BlockOrder, ...]) -> "OfflinePolicy | None":
+        """The same in these orders alone; None: it has none of them."""
+        both = tuple(order for order in self.orders if order in orders)
+        return replace(self, orders=both) if both else None
 
     def lends(self, *, mlps: bool) -> bool:
         """Whether MLPs, or whole layers, may be left to the CPU while tokens are decoded."""
@@ -105,12 +111,12 @@ _ALL = (
     OfflinePolicy(
         "zero-inference", "all weights streamed, all KV on the accelerator, one batch",
         "LM-Offload table 3 (wg 0, cg 100)", all_streamed=True, streams=False, attends=False,
-        many_batches=False,
+        orders=("rows",),
     ),
     OfflinePolicy(
         "zero-inference-stream", "all weights and all KV streamed, one batch",
         "ZeRO-Inference with its KV cache on the host", all_streamed=True, resident=False,
-        attends=False, many_batches=False,
+        attends=False, orders=("rows",),
     ),
     OfflinePolicy(
         "flexgen", "shares of weights and KV; KV on the host streamed, or all attended there",
@@ -134,6 +140,12 @@ _ALL = (
     ),
 )  # fmt: skip
 OFFLINE_POLICIES: Mapping[str, OfflinePolicy] = {policy.name: policy for policy in _ALL}
+
+
+def policies_within(orders: tuple[BlockOrder, ...]) -> tuple[OfflinePolicy, ...]:
+    """All that have one of these orders, in these alone."""
+    found = (policy.within(orders) for policy in OFFLINE_POLICIES.values())
+    return tuple(policy for policy in found if policy is not None)
 
 
 def find_offline_policy(name: str) -> OfflinePolicy:

@@ -10,7 +10,7 @@ from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BlockCandidates
 from tandem.planner.offline.moves import BlockMoves
 from tandem.planner.offline.occupancy import Occupancy
-from tandem.planner.offline.policies import OFFLINE_POLICIES, OfflinePolicy
+from tandem.planner.offline.policies import OfflinePolicy, policies_within
 from tandem.planner.offline.rates import BlockPrediction, block_rates, job_tokens_per_s, phases
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
@@ -73,7 +73,7 @@ class OfflineSearch:
         self._occupancy = Occupancy(question.lengths)
         self._moves = BlockMoves(question, self.candidates, question.block_size)
         self._options: dict[BlockCandidate, BlockOption] = {}
-        self._found: dict[str, BlockOption | None] = {}
+        self._found: dict[OfflinePolicy, BlockOption | None] = {}
 
     def best(
         self, policy: OfflinePolicy, known: Iterable[BlockCandidate] = ()
@@ -92,7 +92,7 @@ class OfflineSearch:
             return self._search(policy, before)
         best = self._refined(_better(before, self._searched(policy)), policy)
         if policy.name == "auto" and self._effort.policies:
-            for narrower in OFFLINE_POLICIES.values():
+            for narrower in policies_within(policy.orders):
                 best = _better(best, self._exceeding(narrower, best))
         return best
 
@@ -198,15 +198,15 @@ class OfflineSearch:
         return passes * self.times.bound.decode_s(alone)
 
     def _searched(self, policy: OfflinePolicy) -> BlockOption | None:
-        if policy.name not in self._found:
-            self._found[policy.name] = self._search(policy)
-        return self._found[policy.name]
+        if policy not in self._found:
+            self._found[policy] = self._search(policy)
+        return self._found[policy]
 
     def _exceeding(self, policy: OfflinePolicy, best: BlockOption | None) -> BlockOption | None:
         """The best option of a policy that may exceed the best; else what promises most, as an
         alternative.
         """
-        if best is None or policy.name in self._found:
+        if best is None or policy in self._found:
             return self._searched(policy)
         first = next(self.promising(policy), None)
         if first is None:
