@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tandem.compose import build_engine
+from tandem.devices.cuda import gpu_direct
 from tandem.engine.clients.driver import Core
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.models.config import read_model_spec
 from tandem.plan.offline import OfflinePlan, TierBudget
 from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.plan.weights import Home, as_runs
+from tandem.spec.errors import ConfigError
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -100,11 +102,14 @@ def _tokens(core: Core) -> dict[str, list[int]]:
     return tokens
 
 
-def _compare(plan: OfflinePlan, look: Callable[[Core], None] | None = None) -> None:
+def _compare(
+    plan: OfflinePlan, look: Callable[[Core], None] | None = None, disk_io: str = "direct"
+) -> None:
     """Run on the host, on the exact emulator and on CUDA; the tokens must be the same.
 
     Args:
         look: at the engine on CUDA, before it has worked.
+        disk_io: how that reads layers on disk.
     """
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
@@ -118,10 +123,12 @@ def _compare(plan: OfflinePlan, look: Callable[[Core], None] | None = None) -> N
             "plan": str(_saved(folder, plan)),
             "gpu_memory": "256MiB",
             "cpu_memory": "256MiB",
+            "spool_dir": directory,
         }
         emulated = engine_config(planned | {"accelerator": "emulated:exact,seed=5"})
         assert _tokens(build_engine(emulated)) == expected
-        core = build_engine(engine_config(planned | {"accelerator": "cuda"}))
+        on_cuda = planned | {"accelerator": "cuda", "disk_io": disk_io}
+        core = build_engine(engine_config(on_cuda))
         if look is not None:
             look(core)
         assert _tokens(core) == expected
@@ -164,6 +171,40 @@ def test_columns_on_the_cpu_match_emulator() -> None:
     mlps: tuple[Home, ...] = ("host-mlp",) * 3 + ("resident",) + ("host-mlp",) * 2
     for homes in (_STREAMED, mlps):
         _compare(_plan(homes, 1, 1, 1, cpu_columns=32))
+
+
+_FROM_DISK: tuple[Home, ...] = ("disk_streamed", "streamed", "resident") * 2
+
+
+def _memory(core: Core) -> set[tuple[str, str]]:
+    """What is where."""
+    return {(row.location, row.label) for row in core.stats().memory}
+
+
+def test_layers_from_disk_through_the_host_match_emulator() -> None:
+    def look(core: Core) -> None:
+        notes = " ".join(core.stats().notes)
+        assert "read into host memory first (--disk-io direct); GPUDirect Storage" in notes
+        assert ("host", "weight slots") in _memory(core)
+
+    _compare(_plan(_FROM_DISK, 2, 0, 0), look)
+
+
+def test_layers_from_disk_by_gpudirect_match_emulator() -> None:
+    """Where there is none, it is refused, with the reason."""
+
+    def look(core: Core) -> None:
+        notes = " ".join(core.stats().notes)
+        assert "read straight into the GPU's memory (--disk-io gpudirect: kvikio" in notes
+        assert ("host", "weight slots") not in _memory(core)
+
+    reason, told = gpu_direct.reason_against(), None
+    try:
+        _compare(_plan(_FROM_DISK, 2, 0, 0), look, "gpudirect")
+    except ConfigError as error:
+        told = str(error)
+        print(told)
+    assert told == (reason and f"--disk-io gpudirect: {reason}, or use --disk-io direct")
 
 
 def test_layers_on_the_cpu_with_its_kv_match_emulator() -> None:

@@ -1,5 +1,6 @@
 """The smoke tests of a GPU, over one that the host stands in for: how the CUDA path is wired."""
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -8,20 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fakes import kvikio
 from tests.gpu import test_engine_on_cuda as on_cuda
 from tests.gpu import test_offline_on_cuda as offline_on_cuda
 from tests.support.fake_cuda import FakeCuda, install
 from tests.support.waiting import waits_noted
 
+from tandem.devices.cuda import gpu_direct
 from tandem.engine.building.build import build_engine_core
 from tandem.kernels import native
 from tandem.runtime.running import Running
 from tandem.runtime.staging import StagingShape
-from tandem.spec.errors import EngineDeadError
+from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError, EngineDeadError
 
 _WITHOUT_STREAMED_KV = (
     offline_on_cuda.test_streamed_weights_match_emulator,
     offline_on_cuda.test_layers_on_the_cpu_with_its_kv_match_emulator,
+    offline_on_cuda.test_layers_from_disk_through_the_host_match_emulator,
+    offline_on_cuda.test_layers_from_disk_by_gpudirect_match_emulator,
 )
 
 
@@ -119,11 +125,19 @@ def test_graphs_give_the_host_s_tokens(fake: FakeCuda) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [case for name, case in vars(offline_on_cuda).items() if name.startswith("test_")],
+    [
+        case
+        for name, case in vars(offline_on_cuda).items()
+        if name.startswith("test_") and (native.available() or "disk" not in name)
+    ],
     ids=lambda case: case.__name__,
 )
-def test_offline_plans_give_the_emulator_s_tokens(fake: FakeCuda, case: Callable[[], None]) -> None:
+def test_offline_plans_give_the_emulator_s_tokens(
+    fake: FakeCuda, case: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Weights and KV on every way, and the CPU's part of both."""
+    if case is offline_on_cuda.test_layers_from_disk_by_gpudirect_match_emulator:
+        kvikio.install(monkeypatch)
     case()
     assert fake.uploads > 0
     # a pool of which nothing is streamed stays as it is; weights are locked for a GPU alone
@@ -132,3 +146,90 @@ def test_offline_plans_give_the_emulator_s_tokens(fake: FakeCuda, case: Callable
         blocks, block_bytes = 2 * 2 * 10, 6 * 2 * 16 * 2 * 32 * 4
         assert fake.most_registered == blocks * block_bytes  # the pool, to the byte
     assert not fake.registered
+
+
+_REFUSALS: dict[str, tuple[Callable[[kvikio.FakeKvikio], object], str]] = {
+    "kvikio-s-own-fallback": (
+        lambda found: setattr(found, "compat_mode", True),
+        "kvikio would read through host memory",
+    ),
+    "no-driver": (
+        lambda found: found.driver.update(is_gds_available=False),
+        "cuFile finds no driver nvidia-fs; load it, or use --disk-io direct",
+    ),
+    "cufile-s-own-fallback": (
+        lambda found: found.driver.update(allow_compat_mode=True),
+        "set CUFILE_ALLOW_COMPAT_MODE=false",
+    ),
+    "no-kvikio": (lambda found: None, "kvikio is not installed (pip install kvikio-cu13"),
+}
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("refusal", _REFUSALS)
+def test_gpudirect_is_refused_where_it_would_be_something_else(
+    refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil, message = _REFUSALS[refusal]
+    if refusal != "no-kvikio":
+        spoil(kvikio.install(monkeypatch))
+    elif gpu_direct.version() is not None:
+        pytest.skip("kvikio is installed")
+    with pytest.raises(ConfigError) as error:
+        build_engine_core(EngineConfig("demo", accelerator="cuda", disk_io="gpudirect"))
+    assert message in str(error.value)
+    assert error.value.param == "disk_io"
+
+
+@pytest.mark.parametrize("accelerator", ["none", "emulated:exact"])
+def test_gpudirect_is_refused_without_a_gpu(accelerator: str) -> None:
+    config = EngineConfig("demo", accelerator=accelerator, disk_io="gpudirect")
+    with pytest.raises(ConfigError, match="--disk-io gpudirect has no meaning without a GPU"):
+        build_engine_core(config)
+
+
+@pytest.fixture
+def from_disk(tmp_path: Path) -> Callable[[str], EngineConfig]:
+    """Of four layers on a GPU, two have that home."""
+
+    def made(home: str) -> EngineConfig:
+        homes = enumerate(("resident", home, home, "resident"))
+        runs = [{"first_layer": n, "last_layer": n, "home": each} for n, each in homes]
+        placement = tmp_path / "placement.json"
+        placement.write_text(json.dumps({"layers": runs}))
+        return replace(
+            on_cuda._config(str(tmp_path)), accelerator="cuda", gpu_memory="256MiB",
+            placement=str(placement), spool_dir=str(tmp_path), strategy="gpu-only",
+        )  # fmt: skip
+
+    return made
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+def test_online_steps_take_layers_by_gpudirect_past_host_memory(
+    monkeypatch: pytest.MonkeyPatch, from_disk: Callable[[str], EngineConfig]
+) -> None:
+    found, config = kvikio.install(monkeypatch), from_disk("disk")
+    tokens, _ = on_cuda._run(build_engine_core(config))
+    assert not found.reads
+    core = build_engine_core(replace(config, disk_io="gpudirect"))
+    again, stats = on_cuda._run(core)
+    assert again == tokens
+    assert found.reads
+    assert found.open_files == 0
+    rows = {(row.location, row.label): row for row in stats.memory}
+    assert ("host", "weight slots") not in rows
+    device = rows["device", "weights"]
+    assert device.actual_bytes == device.predicted_bytes
+    assert any("past host memory" in note for note in stats.notes)
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+def test_layers_that_the_cpu_computes_are_not_read_past_it(
+    monkeypatch: pytest.MonkeyPatch, from_disk: Callable[[str], EngineConfig]
+) -> None:
+    kvikio.install(monkeypatch)
+    with pytest.raises(ConfigError, match="the CPU computes 2 of those on disk"):
+        build_engine_core(replace(from_disk("disk-cpu"), disk_io="gpudirect"))

@@ -56,6 +56,7 @@ def environment() -> dict[str, str]:
         "accelerators": _accelerators(),
         "CPU kernels": _cpu_kernels(),
         "GPU kernels": _gpu_kernels(),
+        "GPUDirect Storage": _gpu_direct(),
         "plans": _plans(),
         **{name: package_version(name) or "not installed" for name in _PACKAGES},
         **_variables(),
@@ -98,6 +99,12 @@ def _gpu_kernels() -> str:
 
     reason = triton_support.reason_against()
     return "Triton" if reason is None else f"torch reference: {reason}"
+
+
+def _gpu_direct() -> str:
+    from tandem.devices.cuda import gpu_direct
+
+    return gpu_direct.describe()
 
 
 def _accelerators() -> str:

@@ -80,7 +80,12 @@ ENGINE_FLAGS = (
         "FILE",
     ),
     _flag("save_expert_hits", str | None, "Write such a file when the engine ends.", "FILE"),
-    _flag("disk_io", str, "How layers on disk are read: direct, or cached by the system.", "NAME"),
+    _flag(
+        "disk_io",
+        str,
+        "How layers on disk are read: direct, cached by the system, or gpudirect into a GPU.",
+        "NAME",
+    ),
     _flag(
         "spool_dir", str | None, "Folders for layers converted to be read from disk.", "DIR[:DIR]"
     ),

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from tandem.plan.disk_slots import BLOCK_BYTES
-from tandem.spec.config import DiskIO
+from tandem.spec.config import HostIO
 from tandem.spec.errors import ConfigError, ModelError
 
 
-def open_for_reading(path: Path, mode: DiskIO, name: Path | None = None) -> int:
+def open_for_reading(path: Path, mode: HostIO, name: Path | None = None) -> int:
     """A descriptor for reads of whole blocks; the caller closes it.
 
     Args:
@@ -41,7 +41,7 @@ def _try(descriptor: int) -> None:
         os.preadv(descriptor, [block], 0)
 
 
-def _error(name: Path, error: OSError, mode: DiskIO) -> ConfigError | ModelError:
+def _error(name: Path, error: OSError, mode: HostIO) -> ConfigError | ModelError:
     if mode == "direct" and error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
         return ConfigError(
             f"the file system of {name} refuses direct reads (O_DIRECT); use --disk-io cached to "

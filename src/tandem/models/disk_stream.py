@@ -1,4 +1,4 @@
-"""Layers on disk beside an accelerator: which one is in which slot of host memory."""
+"""Layers on disk beside an accelerator: which one is in which slot that they are read into."""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from tandem.plan.disk_slots import slots_in_use
 
 if TYPE_CHECKING:
     from tandem.kernels import _native
+    from tandem.models.direct_reader import DirectReader
 
 
 class DiskStream:
@@ -87,6 +88,6 @@ class DiskStream:
         self._held.popleft()
 
     @property
-    def _reader(self) -> "_native.WeightReader":
+    def _reader(self) -> "_native.WeightReader | DirectReader":
         assert self._weights.reader is not None
         return self._weights.reader

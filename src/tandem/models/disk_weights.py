@@ -22,10 +22,11 @@ from tandem.plan.disk_slots import (
     slot_bytes,
     slots_bytes,
 )
-from tandem.spec.config import DiskIO
+from tandem.spec.config import DiskIO, HostIO
 
 if TYPE_CHECKING:
     from tandem.kernels import _native
+    from tandem.models.direct_reader import DirectReader
 
 Pin = Callable[[Tensor], Callable[[], None]]
 
@@ -47,11 +48,17 @@ class DiskPlacement:
     spools: tuple[Path, ...]
     copies: tuple[Path, ...] = ()
 
+    @property
+    def host_io(self) -> HostIO:
+        """How the host reads the same files, if it does."""
+        return "cached" if self.io == "cached" else "direct"
+
 
 class DiskWeights:
     """Layers in files, and the slots in memory that they go through.
 
-    A layer's matrices are one piece of a slot. Its norms and biases are small, and resident.
+    A layer's matrices are one piece of a slot. Its norms and biases are small, and resident. Slots
+    are in host memory, or on a GPU into which kvikio reads (`gpudirect`).
 
     Args:
         device: where the maths is done, and norms and biases lie.
@@ -73,8 +80,10 @@ class DiskWeights:
     ) -> None:
         self.placement = placement
         self.layout = layout
-        self._slots = _whole_blocks(SLOTS, slot_bytes(layout.size_bytes))
-        self._unpin = None if pin is None else pin(self._slots)
+        self._direct = placement.io == "gpudirect"
+        there = device if self._direct else torch.device("cpu")
+        self._slots = _whole_blocks(SLOTS, slot_bytes(layout.size_bytes), there)
+        self._unpin = None if pin is None or self._direct else pin(self._slots)
         nowhere = layout.allocate(torch.device("meta"))
         self.vectors: dict[int, list[Tensor]] = {
             layer: layout.allocate_vectors(device) for layer in placement.layers
@@ -82,7 +91,7 @@ class DiskWeights:
         self.stored: dict[int, Modules] = {
             layer: layout.modules(nowhere, vectors) for layer, vectors in self.vectors.items()
         }
-        self.reader: _native.WeightReader | None = None
+        self.reader: _native.WeightReader | DirectReader | None = None
         self._bases: dict[int, int] = {}
 
     def in_first_slot(self) -> dict[int, Modules]:
@@ -113,8 +122,13 @@ class DiskWeights:
 
     @property
     def slots_bytes(self) -> int:
-        """Memory of the slots, and of blocks on their way."""
-        return slots_bytes(self.layout.size_bytes)
+        """Host memory of the slots, and of blocks on their way."""
+        return 0 if self._direct else slots_bytes(self.layout.size_bytes)
+
+    @property
+    def direct_slots_bytes(self) -> int:
+        """The GPU's memory of slots that are there."""
+        return self._slots.nbytes if self._direct else 0
 
     @property
     def disk_bytes(self) -> int:
@@ -131,8 +145,6 @@ class DiskWeights:
             ConfigError: a file system refuses direct reads.
             ModelError: a file is missing or unreadable, or what should be a copy is none.
         """
-        from tandem.kernels import _native
-
         layers = [extents[layer] for layer in self.placement.layers]
         self._bases = {layer: base_of(extents[layer]) for layer in self.placement.layers}
         every = [extent for layer in layers for extent in layer]
@@ -140,6 +152,16 @@ class DiskWeights:
         numbers = {file: number for number, file in enumerate(files)}
         copies = [files, *self._copies(files, every)]
         disks = stripes * len(copies)
+        if self._direct:
+            # no other start needs them
+            from tandem.devices.cuda.gpu_direct import kvikio
+            from tandem.models.direct_reader import DirectReader
+
+            found = [dict(zip(files, there, strict=True)) for there in copies]
+            self.reader = DirectReader(kvikio(), found, layers, self._slots, THREADS * disks)
+            return
+        from tandem.kernels import _native
+
         with ExitStack() as opened:
             self.reader = _native.WeightReader(  # has descriptors of its own
                 [[self._open(file, opened) for file in there] for there in copies],
@@ -153,7 +175,7 @@ class DiskWeights:
                 self._slots,
                 THREADS * stripes,
                 piece_bytes(disks),
-                BLOCK_BYTES if self.placement.io == "direct" else 1,
+                BLOCK_BYTES if self.placement.host_io == "direct" else 1,
             )
 
     def _copies(self, files: list[Path], extents: list[Extent]) -> Iterator[list[Path]]:
@@ -166,7 +188,7 @@ class DiskWeights:
 
     def _open(self, file: Path, opened: ExitStack) -> tuple[int, str]:
         """Its descriptor, and its path for messages."""
-        descriptor = open_for_reading(file, self.placement.io)
+        descriptor = open_for_reading(file, self.placement.host_io)
         opened.callback(os.close, descriptor)
         return descriptor, os.readlink(f"/proc/self/fd/{descriptor}")
 
@@ -184,8 +206,12 @@ class DiskWeights:
             self._unpin = None
 
 
-def _whole_blocks(count: int, size_bytes: int) -> Tensor:
+def _whole_blocks(count: int, size_bytes: int, device: torch.device) -> Tensor:
     """Memory that begins with a block: [count, size_bytes] uint8."""
-    memory = bulk_zeros((count * size_bytes + BLOCK_BYTES,), torch.uint8)
+    shape = (count * size_bytes + BLOCK_BYTES,)
+    if device.type == "cpu":
+        memory = bulk_zeros(shape, torch.uint8)
+    else:
+        memory = torch.empty(shape, dtype=torch.uint8, device=device)
     start = -memory.data_ptr() % BLOCK_BYTES
     return memory[start : start + count * size_bytes].view(count, size_bytes)

@@ -98,7 +98,7 @@ def _open(
         )
     layout = disk.layout
     folders = disk.placement.spools
-    shares = stripe_shares(folders, disk.placement.io, len(missing) * layout.size_bytes)
+    shares = stripe_shares(folders, disk.placement.host_io, len(missing) * layout.size_bytes)
     spool = WeightSpool(folders, layout.size_bytes, len(missing), shares)
     try:
         memory = layout.allocate(torch.device("cpu"))

@@ -14,13 +14,13 @@ from tandem.cost.park_egger.nvme_balance import Shares, balance
 from tandem.devices.disk import open_for_reading
 from tandem.models.spool_file import SpoolFile
 from tandem.plan.disk_slots import THREADS, piece_bytes
-from tandem.spec.config import DiskIO
+from tandem.spec.config import HostIO
 
 PROBED_BYTES = 32 << 20
 _WORTH_PROBING = 8  # times as much, to be written anyway
 
 
-def stripe_shares(folders: Sequence[Path], io: DiskIO, size_bytes: int) -> Shares:
+def stripe_shares(folders: Sequence[Path], io: HostIO, size_bytes: int) -> Shares:
     """One per folder. Those of little are equal: it is read before disks could be told apart.
 
     Args:
@@ -44,7 +44,7 @@ def stripe_shares(folders: Sequence[Path], io: DiskIO, size_bytes: int) -> Share
 class _ProbedDisk:
     """A file of as many bytes as are read of all disks together, in pieces as layers are."""
 
-    def __init__(self, folder: Path, io: DiskIO, count: int) -> None:
+    def __init__(self, folder: Path, io: HostIO, count: int) -> None:
         self._piece = piece_bytes(count)
         content = frombuffer(bytearray(os.urandom(PROBED_BYTES)), dtype=uint8).numpy().data
         file = SpoolFile(folder, PROBED_BYTES, 1)

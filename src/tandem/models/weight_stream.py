@@ -176,6 +176,8 @@ class WeightStream:
             self.places(layer, part), self._extents(layer, part), strict=True
         ):
             place.copy_(source[first:end], non_blocking=not wait)
+            if wait:
+                place[:1].cpu()  # from where it was read to on the GPU, it has but been launched
         if part is Part.CPU_COLUMNS:
             return
         if part is not Part.POST:

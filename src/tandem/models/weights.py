@@ -177,8 +177,11 @@ class Weights:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory where the maths is done: resident weights, and the slots of streamed ones."""
+        """Memory where the maths is done: resident weights, and the slots of streamed ones,
+        also of those that are read there from disk.
+        """
         slots = 0 if self.stream is None else self.stream.slots_bytes
+        slots += 0 if self.disk is None else self.disk.direct_slots_bytes
         return self.size_bytes - self.disk_bytes - self.host_bytes + slots
 
     @property

@@ -28,6 +28,11 @@ def slot_bytes(layer_bytes: int) -> int:
     return -(-(layer_bytes + BLOCK_BYTES) // BLOCK_BYTES) * BLOCK_BYTES
 
 
+def direct_slots_bytes(layer_bytes: int) -> int:
+    """All slots on a GPU that disks are read into: no more than they are."""
+    return SLOTS * slot_bytes(layer_bytes)
+
+
 def slots_bytes(layer_bytes: int) -> int:
     """All slots, and what the threads hold beside them."""
     return SLOTS * slot_bytes(layer_bytes) + THREADS * (_PIECE_BYTES + 2 * BLOCK_BYTES)

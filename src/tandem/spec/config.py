@@ -13,7 +13,8 @@ from tandem.spec.units import parse_duration_s, parse_size
 KVPlacement = Literal["auto", "device", "host", "split"]
 PreemptionMode = Literal["auto", "recompute", "swap", "mix"]
 HostLayers = Literal["auto", "stream", "cpu", "mlp"]
-DiskIO = Literal["direct", "cached"]
+DiskIO = Literal["direct", "cached", "gpudirect"]
+HostIO = Literal["direct", "cached"]
 CudaGraphs = Literal["auto", "on", "off"]
 LinkCopies = Literal["auto", "batched"]
 LinkWaits = Literal["host", "stream"]
@@ -99,7 +100,8 @@ class EngineConfig:
         expert_hits: file that says how often tokens went to each expert of this model: by it single
             experts are placed; None: nothing is known.
         save_expert_hits: file to write that to when the engine is closed.
-        disk_io: how layers on disk are read: `direct` past the page cache, or `cached` through it.
+        disk_io: how layers on disk are read: `direct` past the page cache, `cached` through it, or
+            `gpudirect` into a GPU's memory.
         spool_dir: folders, as in `PATH`, among which layers are divided that must be converted
             before they can be read from disk; None: `tandem` in the user's cache folder.
         disk_copies: folders with copies of the checkpoint on other disks, as in `PATH`: layers on

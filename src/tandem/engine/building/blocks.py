@@ -124,7 +124,8 @@ def _build(
     notes = (block_plan_note(str(config.plan), planned, plan), *eos_notes, *length_notes)
     notes += type_notes + target.notes + thread_notes + host_kernel_notes(spec)
     notes += device_kernel_notes(target.device)
-    memory = plan_block_memory(plan, spec, precision, target.capacities)
+    direct = config.disk_io == "gpudirect"
+    memory = plan_block_memory(plan, spec, precision, target.capacities, direct=direct)
     layers = plan.layers
     computing = pool
     if computing is None and layers.uses_cpu:
@@ -146,6 +147,7 @@ def _build(
     )
     listeners = () if trace is None else (trace.executed,)
     assembled = _assemble(plan, model, memory, target.choice, listeners)
+    notes += disk_notes(config, on_disk, on_gpu=target.choice.kind == "cuda")
     kernels = assembled.machine.runner.kernels[Tier.HOST]
     notes += set_threads(kernels, plan.threads, os.environ)
     scheduler = block_scheduler(plan, config, spec, memory)
@@ -159,7 +161,7 @@ def _build(
         assembled.measures,
         str(precision),
         plan.max_model_len,
-        notes + plan.notes + assembled.notes + disk_notes(config, on_disk),
+        notes + plan.notes + assembled.notes,
         hits.by_layer,
         ProcessPeak(target.host),
         counts,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tandem.devices.cuda import gpu_direct
 from tandem.devices.cuda.memory import pin
 from tandem.engine.building.target import Target
 from tandem.engine.sizing.disk_folders import copy_folders, spool_folders
@@ -133,14 +134,27 @@ def disk_placement(config: EngineConfig, on_disk: tuple[int, ...]) -> DiskPlacem
     return DiskPlacement(on_disk, config.disk_io, spool_folders(config), copy_folders(config))
 
 
-def disk_notes(config: EngineConfig, on_disk: tuple[int, ...]) -> tuple[str, ...]:
-    """Says of each option about layers on disk that there are none, if there are none.
+def refuse_direct_on_cpu(config: EngineConfig, computed: tuple[int, ...]) -> None:
+    """Raises:
+    ConfigError: the CPU computes layers that would be read past it.
+    """
+    if config.disk_io == "gpudirect" and computed:
+        raise ConfigError(
+            "--disk-io gpudirect reads layers into the GPU's memory, and the CPU computes "
+            f"{len(computed)} of those on disk; use --host-layers stream, or --disk-io direct",
+            param="disk_io",
+        )
+
+
+def disk_notes(config: EngineConfig, on_disk: tuple[int, ...], *, on_gpu: bool) -> tuple[str, ...]:
+    """Says of each option about layers on disk that there are none, if there are none; else, of a
+    GPU, which way they come to it, and why.
 
     Raises:
         ConfigError: as `copy_folders`.
     """
     if on_disk:
-        return ()
+        return (_way_note(config),) if on_gpu else ()
     asked = {
         "--spool-dir": config.spool_dir,
         "--disk-copies": copy_folders(config),
@@ -150,6 +164,18 @@ def disk_notes(config: EngineConfig, on_disk: tuple[int, ...]) -> tuple[str, ...
         f"{flag} changes nothing: all layers are in memory, and none is read from disk"
         for flag, given in asked.items()
         if given
+    )
+
+
+def _way_note(config: EngineConfig) -> str:
+    if config.disk_io == "gpudirect":
+        return (
+            "layers on disk are read straight into the GPU's memory (--disk-io gpudirect: kvikio "
+            f"{gpu_direct.version()})"
+        )
+    return (
+        f"layers on disk are read into host memory first (--disk-io {config.disk_io}); GPUDirect "
+        f"Storage (--disk-io gpudirect) {gpu_direct.describe()}"
     )
 
 

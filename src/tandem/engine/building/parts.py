@@ -5,7 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tandem.engine.building.model_loading import disk_notes, load_reported, require_compiled
+from tandem.engine.building.model_loading import (
+    disk_notes,
+    load_reported,
+    refuse_direct_on_cpu,
+    require_compiled,
+)
 from tandem.engine.building.scheduler_options import scheduler_config
 from tandem.engine.building.situation import Situation, situation_of, with_sizes
 from tandem.engine.building.target import Target
@@ -79,7 +84,8 @@ def build_parts(
         target = situation.target
         assembled = assemble(config, model, memory, target.choice, listeners)
         said = _graph_notes(config, assembled.machine) + assembled.notes
-        memory = _with_notes(memory, said + disk_notes(config, on_disk))
+        said += disk_notes(config, on_disk, on_gpu=target.choice.kind == "cuda")
+        memory = _with_notes(memory, said)
         spec, precision = situation.spec, situation.precision
         return EngineParts(config, spec, target, precision, memory, assembled, disk)
 
@@ -99,6 +105,7 @@ def _load(
     if on_disk:
         copied, computed = layers.usual.streamed.on_disk, layers.usual.read_on_cpu
         require_compiled(spec, computes=bool(computed or not copied))
+        refuse_direct_on_cpu(situation.config, computed)
     return load_reported(
         situation.directory, situation.config, situation.precision, situation.target.device,
         pool, layers, on_disk, memory.plan.embedding, progress,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tandem.devices.cuda import gpu_direct
 from tandem.devices.cuda.device import cuda_available, free_bytes, open_cuda
 from tandem.engine.sizing.capacities import Capacities
 from tandem.memory.host_default import DEFAULT_HOST_KV_BYTES
@@ -62,9 +63,9 @@ def _refuse_without_gpu(config: EngineConfig) -> None:
     ConfigError: an option that is a GPU's alone.
     """
     defaults = {"link_copies": "auto", "link_waits": "host", "attention_backend": "auto"}
-    for param, default in defaults.items():
-        value = getattr(config, param)
-        if value != default:
+    void = {param: getattr(config, param) for param in (*defaults, "disk_io")}
+    for param, value in void.items():
+        if value == "gpudirect" or value != defaults.get(param, value):
             raise ConfigError(
                 f"--{param.replace('_', '-')} {value} has no meaning without a GPU; leave it out, "
                 "or use --accelerator cuda",
@@ -93,6 +94,8 @@ def _on_host(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) 
 
 def _on_cuda(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) -> Target:
     device = open_cuda(choice.index)
+    if config.disk_io == "gpudirect":
+        gpu_direct.require()
     free = free_bytes(device)
     size, margin_notes = free - _margin(config, free), ()
     if config.gpu_memory != "auto":

@@ -12,7 +12,6 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
 from tandem.plan.block_room import BlockRoom
 from tandem.plan.block_shape import CACHE_SLOTS, MADE_AT_ONCE
-from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.offline import OfflinePlan
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
@@ -40,9 +39,17 @@ class BlockMemory:
 
 
 def plan_block_memory(
-    plan: OfflinePlan, spec: ModelSpec, precision: Precision, capacities: Capacities
+    plan: OfflinePlan,
+    spec: ModelSpec,
+    precision: Precision,
+    capacities: Capacities,
+    *,
+    direct: bool = False,
 ) -> BlockMemory:
     """Sums of both memories; prompts between layers get what is left of one.
+
+    Args:
+        direct: layers on disk are read into slots on the accelerator, not in host memory.
 
     Raises:
         ConfigError: one does not hold its part; names every number.
@@ -53,7 +60,7 @@ def plan_block_memory(
     )
     kept = page.on(Tier.HOST)
     room = BlockRoom.of(plan)
-    weights = _WeightBytes.of(plan, spec, precision)
+    weights = _WeightBytes.of(plan, spec, precision, direct=direct)
     memory = StepMemory(spec, precision.activations)
     hidden_bytes = spec.hidden_size * precision.activations.size_bytes
     part_tokens = max(plan.prefill_tokens, plan.max_model_len)
@@ -102,8 +109,8 @@ def plan_block_memory(
         workspace += prompts
     on_device = MemoryBudget("device", capacities.device_bytes, device | {"workspace": workspace})
     in_host = MemoryBudget("host", capacities.host_bytes, host)
-    for budget in (on_device, in_host):
-        _require(budget)
+    _require(on_device, weights.direct_slots)
+    _require(in_host)
     left = in_host if plan.prompts_on_host else on_device
     most = part_tokens + left.left_bytes // _prompt_bytes(plan, hidden_bytes)
     fixed = sum(device.values())
@@ -132,16 +139,20 @@ class _WeightBytes:
 
     Attributes:
         device: slots included. host: layers; host_slots: what those on disk go through.
+        direct_slots: of `device`, what these are read into there, which no plan counts on.
         disk: what every pass reads.
     """
 
     device: int
     host: int
     host_slots: int
+    direct_slots: int
     disk: int
 
     @staticmethod
-    def of(plan: OfflinePlan, spec: ModelSpec, precision: Precision) -> "_WeightBytes":
+    def of(
+        plan: OfflinePlan, spec: ModelSpec, precision: Precision, *, direct: bool
+    ) -> "_WeightBytes":
         """As a plan places them."""
         moving = WeightSizes.of(spec, precision)
         resident = moving
@@ -149,9 +160,11 @@ class _WeightBytes:
             resident = WeightSizes.of(spec, replace(precision, quantized={}))
         there = resident.device_bytes(plan.weights) - resident.slots_bytes(plan.weights)
         there += moving.slots_bytes(plan.weights)
-        read = moving.disk_bytes(plan.weights)
-        slots = slots_bytes(moving.layer) if read else 0
-        return _WeightBytes(there, moving.host_bytes(plan.weights), slots, read)
+        read, held = moving.disk_bytes(plan.weights), moving.host_bytes(plan.weights)
+        through = replace(moving, direct=direct)
+        in_host = through.disk_slots if read else 0
+        on_device = through.direct_slots_bytes(plan.weights)
+        return _WeightBytes(there + on_device, held, in_host, on_device, read)
 
 
 def _prompt_bytes(plan: OfflinePlan, hidden_bytes: int) -> int:
@@ -159,13 +172,16 @@ def _prompt_bytes(plan: OfflinePlan, hidden_bytes: int) -> int:
     return hidden_bytes + (0 if plan.prompts_on_host else 3 * _SLOT_BYTES)
 
 
-def _require(budget: MemoryBudget) -> None:
+def _require(budget: MemoryBudget, not_planned: int = 0) -> None:
+    """Args:
+    not_planned: of what is used, what plans do not count on.
+    """
     if budget.left_bytes < 0:
         flag = f"--{CAPACITY_PARAMS[budget.location].replace('_', '-')}"
         raise not_executable(
             f"it needs {describe_sum(budget.used_bytes)} of {budget.location} memory, and "
             f"{format_size(budget.capacity_bytes)} may be used here; plan with {flag} "
-            f"{budget.capacity_bytes // MIB}MiB, or give it more here"
+            f"{max(0, budget.capacity_bytes - not_planned) // MIB}MiB, or give it more here"
         )
 
 

@@ -72,7 +72,7 @@ def choose_beside_accelerator(
     # layers on disk need slots of whole layers on the accelerator beside MLPs that are not there
     whole = home not in MLPS_APART
     slotted = held if whole else choose_placement(sizes, device, kv_bytes, "disk_streamed")
-    slots, elsewhere = slots_bytes(sizes.layer), sizes.elsewhere(slotted)
+    slots, elsewhere = sizes.disk_slots, sizes.elsewhere(slotted)
     slotted_kept = _kept(sizes, device, slotted, kv)
     beside = slots + slotted_kept
     for count in range(elsewhere, sizes.movable + 1):

@@ -35,7 +35,6 @@ from tandem.memory.page import KVPageSpec
 from tandem.memory.scratch import KERNEL_BYTES, page_table_bytes
 from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, workspace_bytes
-from tandem.plan.disk_slots import slots_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
 from tandem.plan.weights import PlacedWeights, WeightPlacement
@@ -187,6 +186,7 @@ def _plan(asked: _Asked) -> MemoryPlan:
         recorded = choose_graphs(config, spec, precision, page, capacities, wanted, hybrid=hybrid)
         around[LABEL] = recorded.size_bytes
     sizes, use = WeightSizes.of(spec, precision), asked.expert_use()
+    sizes = replace(sizes, direct=config.disk_io == "gpudirect")
     room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
     placed = _placed(asked, sizes, room, page, largest, use)
     placement, sizes = placed.layers, sizes.with_embedding(placed.embedding)
@@ -278,9 +278,9 @@ def _budgets(
     """Of the memory where the maths is done, and of the host's beside it: all but the pages."""
     used = {"weights": sizes.device_bytes(placement)}
     in_host = {"weights": sizes.host_bytes(placement) + sizes.hosted_embedding}
-    if sizes.disk_bytes(placement):
+    if sizes.disk_bytes(placement) and not sizes.direct:
         slots_in = used if capacities.device_location == "host" else in_host
-        slots_in["weight slots"] = slots_bytes(sizes.layer)
+        slots_in["weight slots"] = sizes.disk_slots
     return (
         MemoryBudget(capacities.device_location, capacities.device_bytes, used | around),
         MemoryBudget("host", capacities.host_bytes, in_host),

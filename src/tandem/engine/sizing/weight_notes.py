@@ -32,7 +32,7 @@ def weight_notes(
         size = format_size(sizes.disk_bytes(placement))
         notes.append(
             f"weights: {on_disk} of {sizes.layers} layers ({size}) stay on disk"
-            f"{_disk_fate(homes)} in every step"
+            f"{_disk_fate(homes, direct=sizes.direct)} in every step"
         )
     if mlps:
         size = format_size(sizes.mlps_bytes(placement))
@@ -73,7 +73,7 @@ def _of(rules: Sequence[CpuRule], layers: tuple[int, ...]) -> list[CpuRule]:
     return found
 
 
-def _disk_fate(homes: Counter[Home]) -> str:
+def _disk_fate(homes: Counter[Home], *, direct: bool) -> str:
     if homes["disk-cpu"] and homes["disk_streamed"]:
         return (
             f"; {homes['disk_streamed']} are streamed to the accelerator through host memory and "
@@ -81,7 +81,8 @@ def _disk_fate(homes: Counter[Home]) -> str:
         )
     if homes["disk-cpu"]:
         return " and are read and computed on the CPU"
-    how = "read" if homes["disk"] else "streamed to the accelerator through host memory"
+    through = "past" if direct else "through"
+    how = "read" if homes["disk"] else f"streamed to the accelerator {through} host memory"
     return f" and are {how}"
 
 

@@ -7,6 +7,7 @@ will weigh them against each other by time.
 from dataclasses import dataclass, replace
 
 from tandem.memory.budget import MemoryBudget
+from tandem.plan.disk_slots import direct_slots_bytes, slots_bytes
 from tandem.plan.weights import (
     HOSTED,
     MLPS_APART,
@@ -48,6 +49,7 @@ class WeightSizes:
             expert.
         embedding: of `outside`, token embeddings that may lie in host memory; 0 if they are the
             head as well. hosted_embedding: those that do, which are not `outside` then.
+        direct: layers on disk are read into slots on the accelerator, not in host memory.
     """
 
     layer: int
@@ -60,6 +62,7 @@ class WeightSizes:
     expert: int = 0
     embedding: int = 0
     hosted_embedding: int = 0
+    direct: bool = False
 
     @staticmethod
     def of(spec: ModelSpec, precision: Precision) -> "WeightSizes":
@@ -119,8 +122,17 @@ class WeightSizes:
     def device_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """What a placement takes where the maths is done: resident layers and slots of streamed."""
         there = (self.movable - self.elsewhere(placements)) * self.layer
-        slots = self.slots_bytes(placements)
+        slots = self.slots_bytes(placements) + self.direct_slots_bytes(placements)
         return self.outside + there + slots - self.mlps_bytes(placements)
+
+    @property
+    def disk_slots(self) -> int:
+        """Host memory that layers on disk go through, if there are any."""
+        return 0 if self.direct else slots_bytes(self.layer)
+
+    def direct_slots_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
+        """Of the accelerator's memory, what they are read into there."""
+        return direct_slots_bytes(self.layer) if self.direct and disk_layers(placements) else 0
 
     def slots_bytes(self, placements: tuple[WeightPlacement, ...]) -> int:
         """Of the accelerator's slots, which are as large as the largest of what comes: whole

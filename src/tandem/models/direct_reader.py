@@ -1,0 +1,171 @@
+"""Layers on disk that kvikio reads into a GPU's memory, as compiled code does into the host's.
+
+Its methods are those of `_native.WeightReader`: layers in a circle, the next ones read while one is
+used. A slot is filled again only after `release`, which the queue that reads calls when the copy
+out of it has ended, so nothing is overwritten that a stream has yet to read; and `acquire` waits
+until all of a layer has come, so what is launched behind it finds it.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor
+
+from tandem.models.disk_extents import Extent, LayerExtents, base_of
+from tandem.plan.disk_slots import BLOCK_BYTES
+
+PIECE_BYTES = 4 << 20
+"""Of a read, as kvikio itself cuts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A read under way."""
+
+    future: Any
+    size_bytes: int
+    file: Path
+    copy: int
+
+
+class DirectReader:
+    """Reads layers into slots.
+
+    Args:
+        kvikio: the module, of which `CuFile`, `defaults`, `memory_register` and
+            `memory_deregister` are used.
+        copies: by disk, where each file that layers are in lies there. Pieces are taken in turn.
+        layers: what each is read from, in the order of the circle.
+        slots: [slots, bytes] uint8, in whole blocks.
+        threads: that read at once.
+
+    Attributes:
+        bytes_read: since the start, from each disk.
+    """
+
+    def __init__(
+        self,
+        kvikio: ModuleType | Any,
+        copies: Sequence[dict[Path, Path]],
+        layers: Sequence[LayerExtents],
+        slots: Tensor,
+        threads: int,
+    ) -> None:
+        self._kvikio, self._layers, self._slots = kvikio, layers, slots
+        kvikio.defaults.set("num_threads", threads)
+        self._files: list[dict[Path, Any]] = []
+        self._names: list[dict[Path, str]] = []
+        for there in copies:
+            self._files.append({file: kvikio.CuFile(path, "r") for file, path in there.items()})
+            self._names.append({file: os.path.realpath(path) for file, path in there.items()})
+        self._states = [
+            {file: _state(opened) for file, opened in there.items()} for there in self._files
+        ]
+        if slots.is_cuda:
+            kvikio.memory_register(slots)
+        self.bytes_read = [0] * len(copies)
+        self._begun = self._acquired = self._released = 0
+        self._coming: dict[int, list[_Read]] = {}
+        for _ in range(len(slots)):
+            self._begin()
+
+    def acquire(self, layer: int) -> int:
+        """Wait for a layer, the circle's next; where in the slots' memory it begins.
+
+        Raises:
+            RuntimeError: it cannot be read, or a file has changed.
+        """
+        turn = self._acquired
+        assert layer == turn % len(self._layers)
+        assert turn < self._begun
+        for read in self._coming.pop(turn):
+            try:
+                size = read.future.get()
+            except (OSError, RuntimeError) as error:
+                raise self._error(read, str(error)) from None
+            if size != read.size_bytes:
+                raise self._error(read, f"{size} of {read.size_bytes} bytes came")
+            self.bytes_read[read.copy] += size
+        self._check_files(layer)
+        self._acquired += 1
+        return self._slot_of(turn) * self._slots.shape[1] + base_of(self._layers[layer])
+
+    def release(self) -> None:
+        """The layer longest in use is not needed any more: its slot is filled anew."""
+        assert self._released < self._acquired
+        self._released += 1
+        self._begin()
+
+    def stop(self) -> None:
+        """Wait for reads that have begun, and let go of files and memory."""
+        for reads in self._coming.values():
+            for read in reads:
+                try:
+                    read.future.get()
+                except (OSError, RuntimeError):
+                    continue  # nobody will look at what it brings
+        self._coming = {}
+        if self._slots.is_cuda and self._files:
+            self._kvikio.memory_deregister(self._slots)
+        for there in self._files:
+            for file in there.values():
+                file.close()
+        self._files = []
+
+    def _begin(self) -> None:
+        turn = self._begun
+        layer = self._layers[turn % len(self._layers)]
+        slot, base = self._slots[self._slot_of(turn)], base_of(layer)
+        reads: list[_Read] = []
+        for number, piece in enumerate(pieces(layer)):
+            copy, first = number % len(self._files), base + piece.target
+            place = slot[first : first + piece.size_bytes]
+            buffer = place if place.is_cuda else place.numpy()
+            file = self._files[copy][piece.file]
+            future = file.pread(buffer, size=piece.size_bytes, file_offset=piece.offset)
+            reads.append(_Read(future, piece.size_bytes, piece.file, copy))
+        self._coming[turn] = reads
+        self._begun += 1
+
+    def _slot_of(self, turn: int) -> int:
+        return turn % len(self._slots)
+
+    def _check_files(self, layer: int) -> None:
+        used = {extent.file for extent in self._layers[layer]}
+        for copy, there in enumerate(self._files):
+            for file in used:
+                if _state(there[file]) != self._states[copy][file]:
+                    raise RuntimeError(
+                        f"{self._names[copy][file]} has changed while layers were read from it"
+                    )
+
+    def _error(self, read: _Read, reason: str) -> RuntimeError:
+        name = self._names[read.copy][read.file]
+        return RuntimeError(f"cannot read weights from {name} by kvikio ({reason})")
+
+
+def pieces(layer: LayerExtents) -> Iterator[Extent]:
+    """The same bytes in reads, which but for an extent's ends begin and end at a file's blocks:
+    others take a detour through a buffer of cuFile's.
+    """
+    for extent in layer:
+        first, end = extent.offset, extent.offset + extent.size_bytes
+        while first < end:
+            block = -(-(first + 1) // BLOCK_BYTES) * BLOCK_BYTES
+            whole = first % BLOCK_BYTES == 0
+            last = first + PIECE_BYTES if whole else block
+            if last >= end:
+                last = end // BLOCK_BYTES * BLOCK_BYTES
+                last = last if last > first else end
+            yield Extent(extent.file, first, last - first, extent.target + first - extent.offset)
+            first = last
+
+
+def _state(file: Any) -> tuple[int, int]:
+    """Of an open file, what tells whether it has changed."""
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns

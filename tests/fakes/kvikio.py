@@ -1,0 +1,104 @@
+"""kvikio's functions that Tandem calls, by the signatures of its release 26.10, over the host.
+
+As in its compatibility mode, buffers may be in host memory. Reads are done when they are asked for,
+or, to see who waits, only when their future is.
+"""
+
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+class IOFuture:
+    def __init__(self, read: "FakeRead") -> None:
+        self._read = read
+
+    def get(self) -> int:
+        return self._read.done()
+
+    def done(self) -> bool:
+        return self._read.size is not None
+
+
+class FakeRead:
+    def __init__(self, descriptor: int, place: "memoryview[int]", offset: int, most: int) -> None:
+        self._given = descriptor, place, offset
+        self._most = most
+        self.size: int | None = None
+
+    def done(self) -> int:
+        descriptor, place, offset = self._given
+        if self.size is None:
+            self.size = os.preadv(descriptor, [place[: self._most]], offset)
+        return self.size
+
+
+class FakeKvikio(ModuleType):
+    """The module.
+
+    Attributes:
+        reads: (path, offset, bytes, address) of each.
+        most_bytes: of a read, what comes at most.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("kvikio")
+        self.reads: list[tuple[str, int, int, int]] = []
+        self.open_files = 0
+        self.most_bytes = 1 << 40
+        self.compat_mode = False
+        self.driver = {"is_gds_available": True, "allow_compat_mode": False}
+        self.settings: dict[str, Any] = {}
+        fake = self
+
+        class CuFile:
+            def __init__(self, file: Path | str, flags: str = "r") -> None:
+                assert flags == "r"
+                self._path = str(file)
+                self._descriptor = os.open(file, os.O_RDONLY)
+                fake.open_files += 1
+
+            def pread(
+                self,
+                buf: Any,
+                size: int | None = None,
+                file_offset: int = 0,
+                task_size: int | None = None,
+            ) -> IOFuture:
+                array = np.asarray(buf)
+                assert array.dtype == np.uint8
+                assert size == array.size
+                address = int(array.__array_interface__["data"][0])
+                fake.reads.append((self._path, file_offset, array.size, address))
+                return IOFuture(
+                    FakeRead(self._descriptor, array.data, file_offset, fake.most_bytes)
+                )
+
+            def fileno(self) -> int:
+                return self._descriptor
+
+            def close(self) -> None:
+                os.close(self._descriptor)
+                fake.open_files -= 1
+
+        self.CuFile = CuFile
+        self.defaults = ModuleType("kvikio.defaults")
+        self.defaults.set = self.settings.__setitem__  # type: ignore[attr-defined]
+        self.defaults.is_compat_mode_preferred = lambda: self.compat_mode  # type: ignore[attr-defined]
+        self.cufile_driver = ModuleType("kvikio.cufile_driver")
+        self.cufile_driver.get = self.driver.__getitem__  # type: ignore[attr-defined]
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> FakeKvikio:
+    """As if it were installed, on a machine with GPUDirect Storage."""
+    fake = FakeKvikio()
+    for module in (fake, fake.defaults, fake.cufile_driver):
+        module.__spec__ = ModuleSpec(module.__name__, None)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return fake
