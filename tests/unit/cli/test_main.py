@@ -125,6 +125,9 @@ def test_collect_env(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> Non
     assert facts["tandem"] == tandem.__version__
     assert facts["$TANDEM_DTYPE"] == "float32"
     assert "hush" not in str(facts)
+    assert re.match(
+        "can be used, by kvikio|cannot be used: .*(kvikio|cuFile)", facts["GPUDirect Storage"]
+    )
     text = commands.run("collect-env").out
     assert all(name in text for name in facts)
 

@@ -10,7 +10,7 @@ from tandem.cost.block_pass import longest_s
 from tandem.engine.sizing.block_memory import plan_block_memory
 from tandem.engine.sizing.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
-from tandem.plan.disk_slots import slots_bytes
+from tandem.plan.disk_slots import direct_slots_bytes, slots_bytes
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_answer, offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
@@ -21,7 +21,7 @@ from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.share_terms import mean_work, share_terms
 from tandem.planner.question import Question
 from tandem.spec.errors import ConfigError
-from tandem.spec.units import GIB
+from tandem.spec.units import GIB, MIB
 
 OPT = short(plannable_spec("opt-6.7b"), 8)
 LAYER_BYTES = 12 * 4096**2 * 2
@@ -105,6 +105,30 @@ def test_without_a_rate_nothing_is_read() -> None:
         offline_answer(scarce(GIB // 2))
     with pytest.raises(ConfigError, match=r"layers streamed, one .* give .*; raise --gpu-memory"):
         offline_answer(scarce(GIB // 2, None))
+
+
+def test_slots_that_disks_are_read_into_are_the_gpu_s_past_host_memory() -> None:
+    """Which no plan counts on: a refusal names how much less to plan with."""
+    search = OfflineSearch(scarce(8 * GIB))
+    plan = offline_plan(search, BlockCandidate(2, 8, 4, 0, 0, on_disk=3))
+    precision, slots = search.question.precision, direct_slots_bytes(LAYER_BYTES)
+    room = Capacities(search.question.device_bytes + slots, search.question.host_bytes, real=True)
+    memory = [
+        plan_block_memory(plan, OPT, precision, room, direct=direct) for direct in (False, True)
+    ]
+    through, past = (
+        {(row.location, row.label): row.predicted_bytes for row in each.ledger.entries}
+        for each in memory
+    )
+    assert past["device", "weights"] == through["device", "weights"] + slots
+    assert through["host", "weight slots"] == slots_bytes(LAYER_BYTES)
+    assert ("host", "weight slots") not in past
+    used = sum(size for (place, _), size in past.items() if place == "device")
+    tight = replace(room, device_bytes=used - 1)
+    plan_block_memory(plan, OPT, precision, tight)
+    with pytest.raises(ConfigError, match="needs .* of device memory") as error:
+        plan_block_memory(plan, OPT, precision, tight, direct=True)
+    assert f"--gpu-memory {(used - 1 - slots) // MIB}MiB, or give it more" in str(error.value)
 
 
 MLP_BYTES = 8 * 4096**2 * 2
