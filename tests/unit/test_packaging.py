@@ -15,7 +15,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = PYPROJECT["project"]
 
 
-# torch for CUDA requires one version of it exactly, another for each of its own; no test runs with it
+# torch for CUDA requires one triton exactly, another for each of its own; no test has kvikio
 UNPINNED = {"triton", "kvikio-cu13"}
 
 

@@ -126,7 +126,7 @@ def test_slots_that_disks_are_read_into_are_the_gpu_s_past_host_memory() -> None
     used = sum(size for (place, _), size in past.items() if place == "device")
     tight = replace(room, device_bytes=used - 1)
     plan_block_memory(plan, OPT, precision, tight)
-    with pytest.raises(ConfigError, match="needs .* of device memory") as error:
+    with pytest.raises(ConfigError, match=r"needs .* of device memory") as error:
         plan_block_memory(plan, OPT, precision, tight, direct=True)
     assert f"--gpu-memory {(used - 1 - slots) // MIB}MiB, or give it more" in str(error.value)
 
