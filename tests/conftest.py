@@ -28,13 +28,9 @@ settings.register_profile(
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-
 # What is imported and collected stays until the end. Searches for garbage would go through it again
-# and again, for up to a tenth of tests' time.
-
-
-def pytest_collection() -> None:
-    gc.disable()
+# and again, for up to a tenth of tests' time. Here, since folders' own conftests are imported next.
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
