@@ -1,5 +1,6 @@
 """Settings of the whole suite: one thread per worker, no network, reproducible properties."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -26,3 +27,17 @@ settings.register_profile(
 # For hunting: `HYPOTHESIS_PROFILE=explore make test` draws new examples at every run.
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# What is imported and collected stays until the end. Searches for garbage would go through it again
+# and again, for up to a tenth of tests' time. Here, since folders' own conftests are imported next.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries count at the end what of theirs is still there

@@ -2,11 +2,11 @@
 
 import functools
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import PAGES, README, ROOT, commands, environment, tandem
+from tests.docs.pages import PAGES, README, ROOT, commands
+from tests.support.command_line import run_here
 
 LINES = [(page, line) for page in PAGES for line in commands(page, "tandem")]
 IDS = [f"{page.relative_to(ROOT)}: {' '.join(line[1:])}" for page, line in LINES]
@@ -15,9 +15,9 @@ INDENTED_COMMAND = re.compile(r"^(?: {4}|\t)\$? ?tandem ", re.MULTILINE)
 
 @functools.cache
 def help_of(*command: str) -> str:
-    return subprocess.run(
-        tandem(*command, "--help"), env=environment(), capture_output=True, text=True, check=True
-    ).stdout
+    ran = run_here(*command, "--help")
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 def uses_the_demo_model(line: list[str]) -> bool:
@@ -39,15 +39,11 @@ def test_every_documented_flag_exists(line: list[str]) -> None:
     [line for _, line in LINES if uses_the_demo_model(line)],
     ids=[name for (_, line), name in zip(LINES, IDS, strict=True) if uses_the_demo_model(line)],
 )
-def test_generating_with_the_demo_model_prints_text(line: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        tandem(*line[1:]),
-        cwd=tmp_path,  # where it may write files
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+def test_generating_with_the_demo_model_prints_text(
+    line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where it may write files
+    done = run_here(*line[1:])
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 3
 

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from tests.docs.pages import environment, tandem
 from tests.fakes.answerer import line_numbers, read_results, request_line
+from tests.support.command_line import run_here
 
 NUM_LINES = 40
 NUM_KILLS = 2
 
 
-def command(folder: Path, output: str, *more: str) -> list[str]:
+def arguments(folder: Path, output: str) -> tuple[str, ...]:
     files = ("-i", str(folder / "in.jsonl"), "-o", str(folder / output))
-    return tandem("batch", "demo", *files, "--accelerator", "none", *more)
+    sizes = ("--dtype", "float32", "--max-num-seqs", "4")
+    return ("batch", "demo", *files, "--accelerator", "none", *sizes)
 
 
 def write_input(path: Path) -> None:
@@ -39,24 +41,15 @@ def texts(results: list[dict[str, Any]]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # four processes, each of which loads a model
+@pytest.mark.timeout(300)  # four jobs, each of which loads a model
 def test_a_killed_job_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     write_input(tmp_path / "in.jsonl")
-    flags = ("--dtype", "float32", "--max-num-seqs", "4")
-    subprocess.run(
-        command(tmp_path, "whole.jsonl", *flags), env=environment(), check=True, timeout=100
-    )
+    assert run_here(*arguments(tmp_path, "whole.jsonl")).returncode == 0
     rng = random.Random(1)
     output = tmp_path / "out.jsonl"
     for _ in range(NUM_KILLS):
-        kill_after(command(tmp_path, "out.jsonl", *flags), output, rng.randrange(1, 15))
-    done = subprocess.run(
-        command(tmp_path, "out.jsonl", *flags),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+        kill_after(tandem(*arguments(tmp_path, "out.jsonl")), output, rng.randrange(1, 15))
+    done = run_here(*arguments(tmp_path, "out.jsonl"))
     assert done.returncode == 0, done.stderr
     assert "resuming: " in done.stderr
     results = read_results(output)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.conftest import run_tandem
 from tests.support.blocks import small_plan
+from tests.support.command_line import run_here
 from tests.support.script import run_all
 
 import tandem
@@ -291,7 +291,7 @@ def test_a_batch_runs_as_planned_and_is_resumed(tmp_path: Path) -> None:
             file.write(json.dumps(line) + "\n")
 
     def texts(output: Path, *flags: str) -> dict[str, Any]:
-        ran = run_tandem("batch", DEMO, "-i", str(lines), "-o", str(output), *flags)
+        ran = run_here("batch", DEMO, "-i", str(lines), "-o", str(output), *flags)
         assert ran.returncode == 3, ran.stderr  # a line is too long
         results = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
         assert len(results) == len(bodies)
@@ -303,6 +303,6 @@ def test_a_batch_runs_as_planned_and_is_resumed(tmp_path: Path) -> None:
     for i in range(5):
         assert made[str(i)]["choices"] == plain[str(i)]["choices"]
     assert "maximum context length is" in made["5"]["error"]["message"]
-    again = run_tandem("batch", DEMO, "-i", str(lines), "-o", str(tmp_path / "out.jsonl"), *flags)
+    again = run_here("batch", DEMO, "-i", str(lines), "-o", str(tmp_path / "out.jsonl"), *flags)
     assert again.returncode == 3
     assert "nothing to do" in again.stderr

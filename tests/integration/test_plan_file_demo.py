@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.conftest import run_tandem
+from tests.support.command_line import run_here
 from tests.support.plans import saved
 from tests.support.script import run_all
 
@@ -150,19 +150,19 @@ def test_commands_and_the_api_take_it(tmp_path: Path) -> None:
     file = planned(path, *ALONE)
     prompt = "The purpose of this function is"
     said = ("--prompt", prompt, "--max-tokens", "8", "--json")
-    ran = run_tandem("generate", DEMO, "--plan", str(path), *said)
+    ran = run_here("generate", DEMO, "--plan", str(path), *said)
     assert ran.returncode == 0, ran.stderr
     stats = json.loads(ran.stdout)["stats"]
     assert stats["max_model_len"] == file.plan.max_model_len
     assert [tier["total_blocks"] for tier in stats["tiers"] if tier["total_blocks"]] == [
         file.online.device_blocks
     ]
-    noted = run_tandem("generate", DEMO, "--plan", str(path), *said[:4]).stderr
+    noted = run_here("generate", DEMO, "--plan", str(path), *said[:4]).stderr
     assert f"note: as planned in {path}" in noted
     params = tandem.SamplingParams(max_tokens=8, temperature=0.0)
     with tandem.LLM(DEMO, plan=path) as llm:
         sample = llm.generate(prompt, params)[0].outputs[0]
     assert sample.token_ids == tuple(json.loads(ran.stdout)["outputs"][0]["token_ids"])
-    refused = run_tandem("generate", DEMO, "--plan", str(path), "--block-size", "32", *said)
+    refused = run_here("generate", DEMO, "--plan", str(path), "--block-size", "32", *said)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert f"--block-size 32 contradicts --plan {path}, which says 64" in refused.stderr

@@ -1,12 +1,13 @@
 """64 greedy tokens equal those of transformers, whatever way the engine takes to them.
 
-The first model of each architecture runs in every mode; the others rotate through them.
+`tests.parity.covering` says which model runs in which modes.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.parity.covering import KINDS, models_in_modes
 from tests.parity.generation import PROMPTS, generate
 from tests.parity.greedy import Reference, TieCount, assert_greedy_parity
 from tests.parity.modes import MODES, Mode
@@ -17,8 +18,6 @@ from tests.support.switching import Switching, SwitchingStrategy
 from tandem.kernels.open_pool import open_pool
 from tandem.models.load import load_model
 from tandem.models.model import Model
-
-MODES_PER_MODEL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +47,13 @@ class Library:
         return self._loaded[case.id]
 
 
-def selection() -> list[tuple[Case, Mode]]:
-    """Which models run in which modes."""
-    chosen: list[tuple[Case, Mode]] = []
-    seen: set[str] = set()
-    turn = 0
-    for case in CASES:
-        architecture = case.id.partition("-")[0]
-        modes = MODES
-        if architecture in seen:
-            modes = tuple(MODES[(turn + i) % len(MODES)] for i in range(MODES_PER_MODEL))
-            turn += MODES_PER_MODEL
-        seen.add(architecture)
-        chosen += [(case, mode) for mode in modes]
-    return chosen
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return Library(tmp_path_factory.mktemp("models"))
 
 
 @pytest.mark.parametrize(
-    ("case", "mode"), [pytest.param(c, m, id=f"{c.id}-{m.id}") for c, m in selection()]
+    ("case", "mode"), [pytest.param(c, m, id=f"{c.id}-{m.id}") for c, m in models_in_modes()]
 )
 def test_greedy_tokens_equal_transformers(
     case: Case, mode: Mode, library: Library, ties: TieCount
@@ -89,3 +72,14 @@ def test_greedy_tokens_equal_transformers(
     if isinstance(mode.setup.strategy, Switching):
         assert isinstance(strategy, SwitchingStrategy)
         assert strategy.used == set(mode.setup.strategy.names)
+
+
+def test_every_model_and_every_mode_has_its_turns() -> None:
+    """A model of each kind in every mode, no model in none, and further models in each mode."""
+    pairs = list(models_in_modes())
+    for name in KINDS.values():
+        assert [mode for case, mode in pairs if case.id == name] == list(MODES), name
+    assert {case for case, _ in pairs} == set(CASES)
+    for mode in MODES:
+        further = {case.id for case, its in pairs if its is mode} - set(KINDS.values())
+        assert len(further) >= 3, mode.id

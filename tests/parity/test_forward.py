@@ -1,12 +1,13 @@
 """Logits equal those of Hugging Face transformers on every tiny configuration."""
 
+import copy
 import random
-from pathlib import Path
 
 import pytest
 import torch
+from tests.parity.checkpoints import Checkpoints
 from tests.parity.dense_attention import forward
-from tests.parity.tiny_models import CASES, VOCAB_SIZE, Case, build
+from tests.parity.tiny_models import CASES, VOCAB_SIZE, Case
 from torch import Tensor
 
 from tandem.kernels.open_pool import open_pool
@@ -27,13 +28,15 @@ def prompt(length: int) -> Tensor:
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("length", [1, 70])
-def test_logits_equal_transformers(case: Case, length: int, compiled: bool, tmp_path: Path) -> None:
-    reference = build(case, tmp_path)
+def test_logits_equal_transformers(
+    case: Case, length: int, compiled: bool, checkpoints: Checkpoints
+) -> None:
+    directory, reference = checkpoints.get(case)
     token_ids = prompt(length)
     with torch.no_grad():
-        expected = reference(token_ids[None]).logits[0]
+        expected = reference.model(token_ids[None]).logits[0]
 
-    logits = forward(load_model(tmp_path, pool=open_pool() if compiled else None), token_ids)
+    logits = forward(load_model(directory, pool=open_pool() if compiled else None), token_ids)
 
     assert logits.dtype == torch.float32
     assert expected.std() > 0.1  # the comparison would be idle on flat logits
@@ -43,40 +46,41 @@ def test_logits_equal_transformers(case: Case, length: int, compiled: bool, tmp_
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("dtype", [DType.BFLOAT16, DType.FLOAT16])
 def test_narrow_weights_mean_what_they_mean_widened(
-    case: Case, dtype: DType, compiled: bool, tmp_path: Path
+    case: Case, dtype: DType, compiled: bool, checkpoints: Checkpoints
 ) -> None:
-    reference, token_ids = build(case, tmp_path), prompt(24)
+    directory, of_case = checkpoints.get(case)
+    reference, token_ids = copy.deepcopy(of_case.model), prompt(24)
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.copy_(parameter.to(getattr(torch, dtype.value)))
         expected = reference(token_ids[None]).logits[0]
     precision = Precision(dtype, DType.FLOAT32, DType.FLOAT32)
 
-    model = load_model(tmp_path, precision, pool=open_pool() if compiled else None)
+    model = load_model(directory, precision, pool=open_pool() if compiled else None)
     logits = forward(model, token_ids)
 
     assert model.weights.size_bytes == weight_bytes(model.spec, dtype)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)
 
 
-def test_sizes_are_known_without_loading(case: Case, tmp_path: Path) -> None:
-    reference = build(case, tmp_path)
-    model = load_model(tmp_path)
-    assert num_parameters(model.spec) == sum(p.numel() for p in reference.parameters())
+def test_sizes_are_known_without_loading(case: Case, checkpoints: Checkpoints) -> None:
+    directory, reference = checkpoints.get(case)
+    model = load_model(directory)
+    assert num_parameters(model.spec) == sum(p.numel() for p in reference.model.parameters())
     assert weight_bytes(model.spec, DType.FLOAT32) == model.weights.size_bytes
 
 
 @pytest.mark.parametrize("dtype", [DType.BFLOAT16, DType.FLOAT16])
 def test_half_precision_is_as_close_to_float32_as_transformers_is(
-    case: Case, dtype: DType, tmp_path: Path
+    case: Case, dtype: DType, checkpoints: Checkpoints
 ) -> None:
-    reference = build(case, tmp_path)
-    token_ids = prompt(24)
+    directory, of_case = checkpoints.get(case)
+    reference, token_ids = copy.deepcopy(of_case.model), prompt(24)
     with torch.no_grad():
         exact = reference(token_ids[None]).logits[0]
         theirs = reference.to(getattr(torch, dtype.value))(token_ids[None]).logits[0].float()
 
-    model = load_model(tmp_path, dtype)
+    model = load_model(directory, dtype)
     logits = forward(model, token_ids)
 
     assert model.dtype == getattr(torch, dtype.value)
@@ -105,9 +109,8 @@ def run_in_random_slices(
             setattr(state, name, getattr(part, name))
 
 
-def test_a_layer_in_random_slices_equals_the_whole(case: Case, tmp_path: Path) -> None:
-    build(case, tmp_path)
-    model, token_ids = load_model(tmp_path), prompt(9)
+def test_a_layer_in_random_slices_equals_the_whole(case: Case, checkpoints: Checkpoints) -> None:
+    model, token_ids = load_model(checkpoints.get(case)[0]), prompt(9)
     whole = forward(model, token_ids)
     for seed in range(4):
         rng = random.Random(seed)
@@ -120,9 +123,8 @@ def test_a_layer_in_random_slices_equals_the_whole(case: Case, tmp_path: Path) -
         torch.testing.assert_close(forward(model, token_ids, run), whole, rtol=0, atol=2e-5)
 
 
-def test_lanes_joined_for_a_stage_equal_lanes_alone(case: Case, tmp_path: Path) -> None:
-    build(case, tmp_path)
-    model, sizes = load_model(tmp_path), [3, 1, 6]
+def test_lanes_joined_for_a_stage_equal_lanes_alone(case: Case, checkpoints: Checkpoints) -> None:
+    model, sizes = load_model(checkpoints.get(case)[0]), [3, 1, 6]
 
     def states() -> list[LayerState]:
         ids = [prompt(size) for size in sizes]

@@ -290,15 +290,28 @@ class BlockPool:
         )
 
     def _check_block(self, block: int, where: str) -> None:
+        wrong = self._contradiction(block)
+        if wrong is not None:  # said only then: texts of all blocks would take most of a check
+            state, refcount = BlockState(self._state[block]), self._refcount[block]
+            raise AssertionError(
+                f"{where}: block {block} is {state.name}, refcount {refcount}{wrong}"
+            )
+
+    def _contradiction(self, block: int) -> str | None:
+        """What does not agree with the block's state, beside its count of holders."""
         state, refcount = self._state[block], self._refcount[block]
         leased = self._leases.is_active(block)
-        about = f"{where}: block {block} is {BlockState(state).name}, refcount {refcount}"
-        assert refcount >= 0, about
-        assert (refcount > 0) == (state == _HELD), about
-        assert state != _FREE or not leased, f"{about}, under lease"
-        assert state != _LEASED or leased, f"{about}, under no lease"
-        assert state != _IN_TRANSFER or not self._cached[block], f"{about}, cached"
-        assert state == _LEASED or block not in self._spare, f"{about}, to spare"
+        if refcount < 0 or (refcount > 0) != (state == _HELD):
+            return ""
+        if state == _FREE and leased:
+            return ", under lease"
+        if state == _LEASED and not leased:
+            return ", under no lease"
+        if state == _IN_TRANSFER and self._cached[block]:
+            return ", cached"
+        if state != _LEASED and block in self._spare:
+            return ", to spare"
+        return None
 
     def _take(self, n: int, state: int) -> list[int]:
         if n < 0:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _REFUSE_JOIN = 0.3
 _PACES = (0.05, 1.0, 1.0)
 _MAX_STEPS_PER_POLL = 12
+_QUEUES = tuple(Queue)  # an enumeration goes through its members by name each time
 
 
 class DeadlockError(RuntimeError):
@@ -96,7 +97,7 @@ class ExactExecutor:
 
     def _advance(self, *, must: bool) -> bool:
         """Start or end one drawn operation; False if none can move."""
-        choices = [queue for queue in Queue if queue in self._started or self._can_start(queue)]
+        choices = [queue for queue in _QUEUES if queue in self._started or self._can_start(queue)]
         if self._failed or not choices:
             if must and not self._failed:
                 heads = [str(q[0]) for q in self._queues.values() if q]
@@ -122,8 +123,9 @@ class ExactExecutor:
         if not self._queues[queue]:
             return False
         running = self._queues[queue][0]
-        if any(self._done[on] < value for on, value in running.waits()):
-            return False
+        for on, value in running.waits():
+            if self._done[on] < value:
+                return False
         joins = running.op.joins
         return joins is None or self._decides(running, joins)
 
