@@ -25,6 +25,11 @@ def test_a_job_its_rate_and_the_time_per_token_are_as_predicted(name: str) -> No
     assert found["tpot_s"] == pytest.approx(1, abs=_TPOT)
 
 
+def test_the_last_of_few_requests_waits_for_nobodys_end() -> None:
+    found = compare(CELLS["8b-a10g-few"])
+    assert found.ratios()["job_s"] == pytest.approx(1, abs=_JOB)
+
+
 @pytest.mark.parametrize("name", ALONE)
 def test_one_request_at_a_time_sees_what_is_predicted(name: str) -> None:
     found = compare(CELLS[name]).ratios()

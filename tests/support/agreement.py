@@ -150,6 +150,7 @@ def _simulated(outcome: Outcome) -> Figures:
 LLAMA8, LLAMA70 = "llama-3.1-8b", "llama-3.1-70b"
 CELLS: dict[str, Cell] = {
     "8b-a10g-mixed": Cell(LLAMA8, "a10g", "g5.4xlarge", "100-900", "50-200", 600),
+    "8b-a10g-few": Cell(LLAMA8, "a10g", generate="20", requests=12),
     "8b-t4-mixed": Cell(LLAMA8, "t4", "g4dn.4xlarge", "100-900", "50-200", 300),
     "8b-4090-exp": Cell(LLAMA8, "rtx4090", None, "exp:500", "exp:150", 800),
     "8b-a10g-code": Cell(LLAMA8, "a10g", None, workload="azure-code", requests=500),
