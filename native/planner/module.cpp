@@ -33,7 +33,7 @@ static_assert(FLT_EVAL_METHOD == 0, "the planner's loops need sums that are roun
 
 using HomeFields = std::tuple<std::int64_t, std::int64_t, std::int64_t, double, double, double>;
 using Shapes = std::vector<std::pair<std::int64_t, std::int64_t>>;
-using JobTimes = std::pair<double, std::vector<double>>;
+using JobTimes = std::tuple<double, std::vector<double>, std::vector<double>, std::vector<int>>;
 using ExpertFields = std::tuple<double, double, double>;
 using Demands = std::vector<std::tuple<double, double, double>>;
 using CohortGroups =
@@ -57,7 +57,7 @@ JobTimes live_through(const Wave& wave, const Shapes& shapes, const SweepS& swee
     }
     WaveJob job(wave, requests, sweep_s);
     const double job_s = job.run();
-    return {job_s, job.begun_s()};
+    return {job_s, job.begun_s(), job.decoding_s(), job.homes()};
 }
 
 JobTimes job_by_times(const Wave& wave, const Shapes& shapes, const SweepTimes& times) {

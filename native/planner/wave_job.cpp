@@ -44,7 +44,13 @@ double WaveJob::Row::gained(double sweep, double sweeps) const {
 }
 
 WaveJob::WaveJob(const Wave& wave, const std::vector<RequestShape>& shapes, const SweepS& sweep_s)
-    : wave_(wave), sweep_s_(sweep_s), begun_s_(shapes.size()), has_begun_(shapes.size()) {
+    : wave_(wave),
+      sweep_s_(sweep_s),
+      begun_s_(shapes.size()),
+      first_s_(shapes.size(), -1.0),
+      decoding_s_(shapes.size()),
+      home_of_(shapes.size()),
+      has_begun_(shapes.size()) {
     check(wave, shapes);
     std::int64_t prompt_tokens = 0;
     waiting_.reserve(shapes.size());
@@ -202,6 +208,8 @@ double WaveJob::advance(double sweeps) {
     std::array<double, 2> attended{};
     const double now = sweep_, then = sweep_ + sweeps;
     std::size_t kept = 0;
+    first_.clear();
+    last_.clear();
     for (std::size_t place = 0; place < rows_.size(); ++place) {
         Row& row = rows_[place];
         if (row.begins <= now) {
@@ -212,18 +220,58 @@ double WaveJob::advance(double sweeps) {
         }
         row.tokens += row.gain;
         // Sums may round to just below the end.
-        if (row.end - row.tokens > kRounding || row.begins > then) {
+        const bool ends = row.end - row.tokens <= kRounding && row.begins <= then;
+        if (first_s_[row.number] < 0 && (given(row) <= then || ends)) first_.push_back(row);
+        if (!ends) {
             if (kept != place) rows_[kept] = row;
             ++kept;
         } else {
             leave(row);
+            last_.push_back(row);
         }
     }
     rows_.resize(kept);
     const double read = std::min(std::max(0.0, read_until_ - now), sweeps) / sweeps;
     const double prompts = read_tokens(then) / sweeps;
     sweep_ = then;
-    return sweeps * sweep_with_prompts_s(attended, read, prompts);
+    const double sweep_s = sweep_with_prompts_s(attended, read, prompts);
+    if (!first_.empty()) note_first(sweeps, sweep_s, attended, read);
+    note_last(sweeps, sweep_s);
+    return sweeps * sweep_s;
+}
+
+// Sweeps after which its first token is there, though it may not have left yet.
+double WaveJob::given(const Row& row) const {
+    return std::ceil(row.begins - wave_.homes[row.home].sweeps_leaving);
+}
+
+// When first tokens are given in so many sweeps, the first of which read prompts.
+void WaveJob::note_first(double sweeps, double sweep_s, const std::array<double, 2>& attended,
+                         double read) {
+    const double now = sweep_ - sweeps;
+    double reading_s = sweep_s, decode_s = sweep_s;
+    if (read > 0 && read < 1) {
+        decode_s = sweep_s_(wave_.each * attended[0], wave_.each * attended[1], 0.0);
+        reading_s = (sweep_s - (1 - read) * decode_s) / read;
+    }
+    for (const Row& row : first_) {
+        const double passed = std::min(given(row) - now, sweeps);
+        const double reading = std::min(passed, read * sweeps);
+        const double into_s = reading * reading_s + (passed - reading) * decode_s;
+        first_s_[row.number] = time_s_ + into_s;
+    }
+}
+
+// Of requests that end within so many sweeps: as many whole ones after the first token.
+void WaveJob::note_last(double sweeps, double sweep_s) {
+    const double then_s = time_s_ + sweeps * sweep_s;
+    for (const Row& row : last_) {
+        const double whole = given(row) + wave_.homes[row.home].sweeps_leaving;
+        const double early = std::min(sweep_ - row.begins, sweeps) - row.gain * row.pace;
+        const double ends_s = then_s + (whole - row.begins - early) * sweep_s;
+        decoding_s_[row.number] = std::max(0.0, ends_s - first_s_[row.number]);
+        home_of_[row.number] = row.home;
+    }
 }
 
 // Of prompts, from now on until some sweep.

@@ -22,6 +22,9 @@ class WaveJob {
     double run();
     // When each request has begun for the first time.
     const std::vector<double>& begun_s() const { return begun_s_; }
+    // From each request's first token to its last, and the home in which it has ended.
+    const std::vector<double>& decoding_s() const { return decoding_s_; }
+    const std::vector<int>& homes() const { return home_of_; }
 
   private:
     struct Waiting {
@@ -54,6 +57,10 @@ class WaveJob {
     void preempt(std::size_t place);
     void leave(const Row& row);
     double advance(double sweeps);
+    double given(const Row& row) const;
+    void note_first(double sweeps, double sweep_s, const std::array<double, 2>& attended,
+                    double read);
+    void note_last(double sweeps, double sweep_s);
     double read_tokens(double then);
     double sweep_with_prompts_s(const std::array<double, 2>& attended, double read,
                                 double prompts) const;
@@ -67,8 +74,10 @@ class WaveJob {
     double prompt_tokens_ = 0.0;
     double sweep_ = 0.0, read_until_ = 0.0, time_s_ = 0.0;
     std::deque<Reading> reading_;
-    std::vector<double> begun_s_;
+    std::vector<double> begun_s_, first_s_, decoding_s_;
+    std::vector<int> home_of_;
     std::vector<bool> has_begun_;
+    std::vector<Row> first_, last_;  // of a step: those whose first token is given, or last
 };
 
 }  // namespace tandem::planner

@@ -12,7 +12,7 @@ from tandem.cli.plan_hardware import plan_hardware
 from tandem.cli.planning import read_question
 from tandem.cli.planning_options import GoalOptions, MemoryOptions, StepOptions
 from tandem.planner.answer import choose, online_plan
-from tandem.planner.job_time import job_in_waves_s
+from tandem.planner.job_time import job_in_waves
 from tandem.planner.policies import strategy_alone
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
@@ -74,7 +74,9 @@ def run(name: str, strategy: str) -> Run:
     search = Search(with_steps_that_fit(question, policy))
     option = choose(search, policy)
     planned = Planned(search.question, option, online_plan(search, option))
-    predicted_s = job_in_waves_s(search.question, search.predictor, option.candidate, planned.plan)
+    predicted_s = job_in_waves(
+        search.question, search.predictor, option.candidate, planned.plan
+    ).job_s
     return Run(planned, predicted_s, simulate(planned, workload))
 
 

@@ -14,7 +14,7 @@ from tandem.cli.planning import read_question, read_workload
 from tandem.cli.planning_options import GoalOptions, MemoryOptions, RequestOptions, StepOptions
 from tandem.planner.answer import choose, online_plan
 from tandem.planner.arrivals import at_arrivals
-from tandem.planner.in_step import job_s
+from tandem.planner.in_step import live_through
 from tandem.planner.option import Option
 from tandem.planner.policies import strategy_alone
 from tandem.planner.question import Lengths, Question
@@ -120,9 +120,8 @@ def _predicted(cell: Cell, question: Question, search: Search, option: Option) -
     if cell.alone:
         return Figures(tpot_s=rates.tpot_s, ttft_s=rates.ttft_s)
     if not cell.load:
-        places = plan.in_every_sweep(), plan.rows
-        tpot_s = _mean_tpot_s(rates, *places)
-        return Figures(job_s(search, option), rates.tokens_per_s, tpot_s)
+        job = live_through(search, option)
+        return Figures(job.job_s, rates.tokens_per_s, job.mean_tpot_s)
     arrivals = at_arrivals(Search(question).predictor, plan, rates)
     assert arrivals is not None
     tpot_s = _mean_tpot_s(arrivals.rates, plan.in_every_sweep(), arrivals.rows)
@@ -150,6 +149,7 @@ def _simulated(outcome: Outcome) -> Figures:
 LLAMA8, LLAMA70 = "llama-3.1-8b", "llama-3.1-70b"
 CELLS: dict[str, Cell] = {
     "8b-a10g-mixed": Cell(LLAMA8, "a10g", "g5.4xlarge", "100-900", "50-200", 600),
+    "8b-a10g-few": Cell(LLAMA8, "a10g", generate="20", requests=12),
     "8b-t4-mixed": Cell(LLAMA8, "t4", "g4dn.4xlarge", "100-900", "50-200", 300),
     "8b-4090-exp": Cell(LLAMA8, "rtx4090", None, "exp:500", "exp:150", 800),
     "8b-a10g-code": Cell(LLAMA8, "a10g", None, workload="azure-code", requests=500),

@@ -138,6 +138,8 @@ def _option(answer: Answer, option: Option) -> dict[str, Any]:
         "description": option.candidate.describe(answer.question.model.num_layers),
         **asdict(rates),
         "job_tokens_per_s": option.tokens_per_s,
+        "in_step_tpot_s": option.in_step_tpot_s,
+        "in_step_slow_tpot_s": option.in_step_slow_tpot_s,
         "bound_tokens_per_s": option.prediction.bound_tokens_per_s,
         "busy": dict(option.prediction.busy),
         "bottleneck": option.prediction.bottleneck[0],

@@ -12,6 +12,7 @@ from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
 from tandem.planner.question import Question
+from tandem.planner.rates import Rates
 from tandem.planner.search.simplicity import drawback
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import MIB, format_duration, format_figure, format_size
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _WIDTH = 40
 _FLAT = 0.005
+_OTHER = 0.05
+"""Of the time between tokens out of step, what is told as another one: it is predicted no finer."""
 """Relative differences below this are not worth a word."""
 
 
@@ -152,14 +155,11 @@ def _stack(capacity: int, parts: tuple[tuple[str, str, int], ...]) -> str:
 
 
 def _prediction(answer: Answer) -> Iterator[str]:
-    rates, lengths = answer.chosen.prediction.rates, answer.question.lengths
-    arrivals = answer.arrivals
+    steady, lengths = answer.chosen.prediction.rates, answer.question.lengths
+    arrivals, rates = answer.arrivals, answer.seen
     if arrivals is not None:
-        yield from _arrivals(arrivals, rates.tokens_per_s / lengths.generated_tokens)
+        yield from _arrivals(arrivals, steady.tokens_per_s / lengths.generated_tokens)
         yield from _light_load(answer, arrivals)
-        rates = arrivals.rates
-    main_tpot_s = None if answer.main_request_s is None else rates.tpot_s
-    tpot = _by_lane(main_tpot_s, rates.slow_tpot_s)
     request = _by_lane(answer.main_request_s, answer.cohort_request_s)
     one = " (one request at a time)" if answer.question.objective == "latency" else ""
     most, given = answer.chosen.prediction.bound_tokens_per_s, _throughput(answer)
@@ -167,13 +167,15 @@ def _prediction(answer: Answer) -> Iterator[str]:
     if arrivals is not None and arrivals.ttft_s is not None:
         turn = f"{format_duration(arrivals.ttft_s)} from its arrival, {turn}"
     yield f"  time to first token    {turn}"
-    yield f"  time per output token  {tpot}"
+    yield f"  time per output token  {_tpot(answer, rates)}"
+    if arrivals is None and abs(rates.worst_tpot_s / steady.worst_tpot_s - 1) > _OTHER:
+        yield f"{'':<25}{_tpot(answer, steady)} once requests are out of step"
     yield f"  a mean request         {request}"
     close = most < given * (1 + _FLAT) or arrivals is not None
     two = bool(rates.edges_s) and arrivals is None
-    steady = " steady" if two else ""
+    kept_up = " steady" if two else ""
     bound = "" if close else f", at most {format_figure(most)} with this placement"
-    yield f"  throughput             {format_figure(given)} tokens/s{steady}{one}{bound}"
+    yield f"  throughput             {format_figure(given)} tokens/s{kept_up}{one}{bound}"
     if answer.ceiling is not None:
         yield _ceiling(answer, answer.ceiling.tokens_per_s)
     tokens = lengths.requests * lengths.generated_tokens
@@ -181,6 +183,11 @@ def _prediction(answer: Answer) -> Iterator[str]:
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
         f"{format_duration(answer.job_s)} for {tokens:.0f} output tokens{of_job}"
     )
+
+
+def _tpot(answer: Answer, rates: Rates) -> str:
+    main_s = None if answer.main_request_s is None else rates.tpot_s
+    return _by_lane(main_s, rates.slow_tpot_s)
 
 
 def _by_lane(main_s: float | None, cohort_s: float | None) -> str:
@@ -328,7 +335,7 @@ def _policies(answer: Answer) -> Iterator[str]:
             found += ", or not within the bound"
         if result.option is not None:
             option = result.option
-            tpot = format_duration(option.prediction.rates.worst_tpot_s)
+            tpot = format_duration(option.seen.worst_tpot_s)
             found = (
                 f"{format_figure(option.tokens_per_s):>8} tokens/s  {tpot} per token  "
                 f"{option.candidate.rows} at once"

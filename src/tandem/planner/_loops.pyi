@@ -38,7 +38,7 @@ def job(
     wave: Wave,
     shapes: Sequence[tuple[int, int]],
     sweep_s: SweepTimes | Callable[[float, float, float], float],
-) -> tuple[float, list[float]]: ...
+) -> tuple[float, list[float], list[float], list[int]]: ...
 
 class Schedule:
     def __init__(

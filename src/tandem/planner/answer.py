@@ -17,6 +17,7 @@ from tandem.planner.in_step import InStep
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
+from tandem.planner.rates import Rates
 from tandem.planner.relaxation.ceiling import Ceiling
 from tandem.planner.robustness import Robustness, robustness
 from tandem.planner.search.search import Search
@@ -50,6 +51,8 @@ class Answer:
         cpu_memory_bytes: of the host's memory, what an engine must be told to fill that is started
             by flags; None: it comes to as much KV there by itself.
         arrivals: what requests see that come over time; None if all are there at once.
+        seen: rates as requests see them: those that come over time, or that are in step as all of a
+            job are.
         request_s: of a mean request, in the slower lane. job_s: of all of them; where they are all
             there at once, in step as they then are, which plans are ranked without.
         main_request_s: of a mean request that every sweep serves; None if all are in cohorts.
@@ -71,6 +74,7 @@ class Answer:
     host: TierUse
     cpu_memory_bytes: int | None
     arrivals: Arrivals | None
+    seen: Rates
     request_s: float
     job_s: float
     main_request_s: float | None
@@ -125,7 +129,7 @@ def answer(
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
-    seen = rates if arrivals is None else arrivals.rates
+    seen = chosen.seen if arrivals is None else arrivals.rates
     in_every_sweep = chosen.candidate.in_every_sweep()
     plan = online_plan(search, chosen)
     return Answer(
@@ -138,6 +142,7 @@ def answer(
         host=host,
         cpu_memory_bytes=_cpu_memory_bytes(search, plan, device if question.host_only else host),
         arrivals=arrivals,
+        seen=seen,
         request_s=search.predictor.request_s(seen),
         job_s=_job_s(search, chosen, arrivals),
         main_request_s=search.predictor.main_request_s(seen) if in_every_sweep else None,

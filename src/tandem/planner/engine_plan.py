@@ -1,5 +1,6 @@
 """What an engine executes of a plan."""
 
+from tandem.memory.growth_reserve import with_growth_reserve
 from tandem.plan.interposition import token_sweeps
 from tandem.plan.online import USUAL_JOIN_WAIT_S, OnlinePlan
 from tandem.planner.candidate import Candidate
@@ -15,15 +16,16 @@ def engine_plan(question: Question, footprint: Footprint, option: Option) -> Onl
     longest = question.lengths.longest_tokens
     places = num_places(question, candidate)
     beside = places - candidate.rows  # whose prompt is read, in either tier
-    cap = places * footprint.longest_blocks
-    device_blocks = min(cap, footprint.device_blocks(candidate))
+    held = places * footprint.longest_blocks
+    most = with_growth_reserve(places, held)
+    device_blocks = min(most, footprint.device_blocks(candidate))
     return OnlinePlan(
         strategy=candidate.strategy,
         weights=candidate.placement(question.model),
         embedding="host" if candidate.embedding else "resident",
         cpu_rules=candidate.cpu_rules(question.model, places),
         device_blocks=device_blocks,
-        host_blocks=min(cap, footprint.host_blocks(candidate)),
+        host_blocks=min(held, footprint.host_blocks(candidate)),
         block_size=question.block_size,
         max_model_len=longest,
         max_num_seqs=places,

@@ -12,7 +12,7 @@ from itertools import islice
 
 from tandem.planner.candidate import Candidate
 from tandem.planner.engine_plan import engine_plan
-from tandem.planner.job_time import job_in_waves_s
+from tandem.planner.job_time import JobInWaves, job_in_waves
 from tandem.planner.option import Option
 from tandem.planner.places import num_places
 from tandem.planner.policies import GPU_ONLY_BESIDE_CPU, POLICIES, Policy
@@ -52,14 +52,14 @@ def is_in_step(question: Question) -> bool:
     return question.objective == "throughput" and not question.lengths.duration_s
 
 
-def job_s(search: Search, option: Option, share: float = 1.0) -> float:
-    """Seconds until the last of all requests has ended.
+def live_through(search: Search, option: Option, share: float = 1.0) -> JobInWaves:
+    """The job of all requests.
 
     Args:
         share: of the usual work that is spent on it.
     """
     plan = engine_plan(search.question, search.footprint, option)
-    return job_in_waves_s(search.question, search.predictor, option.candidate, plan, share)
+    return job_in_waves(search.question, search.predictor, option.candidate, plan, share)
 
 
 class InStep:
@@ -80,7 +80,13 @@ class InStep:
     def _lived(self, option: Option, share: float) -> Option:
         lengths = self._search.question.lengths
         tokens = lengths.requests * lengths.generated_tokens
-        lived = replace(option, in_step_per_s=tokens / job_s(self._search, option, share))
+        job = live_through(self._search, option, share)
+        lived = replace(
+            option,
+            in_step_per_s=tokens / job.job_s,
+            in_step_tpot_s=job.tpot_s,
+            in_step_slow_tpot_s=job.slow_tpot_s,
+        )
         self._found[option.candidate] = lived
         return lived
 

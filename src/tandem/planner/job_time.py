@@ -1,6 +1,8 @@
-"""When the last request of a job ends that are all there at once."""
+"""When the last request of a job ends that are all there at once, and how their tokens come."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tandem.plan.online import OnlinePlan
 from tandem.planner.candidate import Candidate
@@ -8,21 +10,44 @@ from tandem.planner.passing import LEAVING_SWEEPS, passing_sweeps
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 from tandem.planner.wave_parts import part_of
-from tandem.planner.waves import Home, Wave
+from tandem.planner.waves import Home, LivedJob, Wave
 from tandem.spec.workload import RequestShape
 
 _GENERATIONS = 12
 """Requests for each place that are lived through; a longer job goes on as their second half."""
 
 
-def job_in_waves_s(
+@dataclass(frozen=True, slots=True)
+class JobInWaves:
+    """What an engine makes of a job.
+
+    Attributes:
+        job_s: until the last of all requests has ended.
+        tpot_s: between tokens of a request, in the mean over those that every sweep serves.
+        slow_tpot_s: likewise, over those in cohorts. None: there are none, as of the others.
+        slow_share: of the requests, those in cohorts.
+    """
+
+    job_s: float
+    tpot_s: float | None
+    slow_tpot_s: float | None
+    slow_share: float
+
+    @property
+    def mean_tpot_s(self) -> float:
+        """Over all requests."""
+        fast_s, slow_s = self.tpot_s or 0.0, self.slow_tpot_s or 0.0
+        return (1 - self.slow_share) * fast_s + self.slow_share * slow_s
+
+
+def job_in_waves(
     question: Question,
     predictor: Predictor,
     candidate: Candidate,
     plan: OnlinePlan,
     share: float = 1.0,
-) -> float:
-    """Seconds that an engine takes which is told this plan.
+) -> JobInWaves:
+    """By an engine that is told this plan.
 
     Args:
         share: of the usual work that is spent on it, to compare many.
@@ -33,11 +58,30 @@ def job_in_waves_s(
     wave, sweep_s = _wave(question, candidate, plan), predictor.sweep_times(candidate)
     most = 2 * (_GENERATIONS // 2) * plan.max_num_seqs
     part, those = part_of(wave, shapes[:most], share)
-    if len(shapes) <= most:
-        return part.job_s(those, sweep_s)
-    # by when they begin: how long the last ones outlast the others is no part of a pace
-    job_s, half_s = part.job_and_half_s(those, sweep_s)
-    return job_s + (len(shapes) - most) * half_s / (most // 2)
+    lived = part.live_through(those, sweep_s)
+    job_s = lived.job_s
+    if len(shapes) > most:
+        # by when they begin: how long the last ones outlast the others is no part of a pace
+        job_s += (len(shapes) - most) * lived.half_s / (most // 2)
+    fast, slow = _tpots_s(lived, those, candidate)
+    return JobInWaves(
+        job_s,
+        sum(fast) / len(fast) if fast else None,
+        sum(slow) / len(slow) if slow else None,
+        len(slow) / max(1, len(fast) + len(slow)),
+    )
+
+
+def _tpots_s(
+    lived: LivedJob, shapes: Sequence[RequestShape], candidate: Candidate
+) -> tuple[list[float], list[float]]:
+    """Of requests with more than a token, without cohorts and in them."""
+    found: tuple[list[float], list[float]] = [], []
+    for decoding_s, home, shape in zip(lived.decoding_s, lived.homes, shapes, strict=True):
+        if shape.generated_tokens > 1:
+            slow = candidate.has_cohorts and home == 1
+            found[slow].append(decoding_s / (shape.generated_tokens - 1))
+    return found
 
 
 def _wave(question: Question, candidate: Candidate, plan: OnlinePlan) -> Wave:

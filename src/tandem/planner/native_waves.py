@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def native_job(
     wave: "Wave", shapes: Sequence[RequestShape], sweep_s: "SweepS"
-) -> tuple[float, list[float]]:
+) -> tuple[float, list[float], list[float], list[int]]:
     """What `WaveJob` gives, of the compiled loop, which must be there; a function of Python's as
     price is called for each step.
 
-    Returns: seconds until the last request has ended; when each has begun for the first time.
+    Returns: as the attributes of `LivedJob`.
     """
     assert loops is not None
     device, host = (_home(home, wave.places) for home in wave.homes)

@@ -70,6 +70,11 @@ class WaveJob:
         self._time_s = 0.0
         self.begun_s: list[float] = [-1.0] * len(shapes)
         """By number, when a request has begun for the first time."""
+        self._first_s: list[float] = [-1.0] * len(shapes)
+        self.decoding_s: list[float] = [0.0] * len(shapes)
+        """By number, from a request's first token to its last."""
+        self.homes: list[int] = [0] * len(shapes)
+        """By number, where it has ended."""
 
     def run(self) -> float:
         """Seconds until the last request has ended."""
@@ -175,6 +180,8 @@ class WaveJob:
     def _advance(self, sweeps: float) -> float:
         """Seconds of so many sweeps, with the rows as they are half-way."""
         kept: list[_Row] = []
+        begun: list[_Row] = []
+        ended: list[_Row] = []
         attended, now, then = [0.0, 0.0], self._sweep, self._sweep + sweeps
         for row in self._rows:
             if row.begins <= now:
@@ -188,10 +195,53 @@ class WaveJob:
                 kept.append(row)
             else:
                 self._leave(row)
+                ended.append(row)
+            if self._first_s[row.number] < 0 and (
+                self._given(row) <= then or (ended and ended[-1] is row)
+            ):
+                begun.append(row)
         read = min(max(0.0, self._read_until - self._sweep), sweeps) / sweeps
         prompts = self._read_tokens(then) / sweeps
         self._rows, self._sweep = kept, then
-        return sweeps * self._sweep_with_prompts_s(attended, read, prompts)
+        sweep_s = self._sweep_with_prompts_s(attended, read, prompts)
+        if begun:
+            self._note_first(begun, sweeps, sweep_s, attended, read)
+        self._note_last(ended, sweeps, sweep_s)
+        return sweeps * sweep_s
+
+    def _given(self, row: _Row) -> int:
+        """Sweeps after which its first token is there, though it may not have left yet."""
+        return math.ceil(row.begins - self._wave.homes[row.home].sweeps_leaving)
+
+    def _note_first(
+        self,
+        begun: list[_Row],
+        sweeps: float,
+        sweep_s: float,
+        attended: list[float],
+        read: float,
+    ) -> None:
+        """When first tokens are given in so many sweeps, the first of which read prompts."""
+        now, reading_s, decode_s = self._sweep - sweeps, sweep_s, sweep_s
+        if 0 < read < 1:
+            device, host = (self._wave.each * tokens for tokens in attended)
+            decode_s = self._sweep_s(device, host, 0.0)
+            reading_s = (sweep_s - (1 - read) * decode_s) / read
+        for row in begun:
+            passed = min(self._given(row) - now, sweeps)
+            reading = min(passed, read * sweeps)
+            into_s = reading * reading_s + (passed - reading) * decode_s
+            self._first_s[row.number] = self._time_s + into_s
+
+    def _note_last(self, ended: list[_Row], sweeps: float, sweep_s: float) -> None:
+        """Of requests that end within so many sweeps: as many whole ones after the first token."""
+        then_s = self._time_s + sweeps * sweep_s
+        for row in ended:
+            whole = self._given(row) + self._wave.homes[row.home].sweeps_leaving
+            early = min(self._sweep - row.begins, sweeps) - row.gain * row.pace
+            ends_s = then_s + (whole - row.begins - early) * sweep_s
+            self.decoding_s[row.number] = max(0.0, ends_s - self._first_s[row.number])
+            self.homes[row.number] = row.home
 
     def _read_tokens(self, then: float) -> float:
         """Of prompts, from now on until some sweep."""

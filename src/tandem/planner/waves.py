@@ -60,19 +60,31 @@ class Wave:
 
     def job_s(self, shapes: Sequence[RequestShape], sweep_s: SweepS) -> float:
         """Until the last of these requests has ended."""
-        return self._lived_through(shapes, sweep_s)[0]
+        return self.live_through(shapes, sweep_s).job_s
 
-    def job_and_half_s(
-        self, shapes: Sequence[RequestShape], sweep_s: SweepS
-    ) -> tuple[float, float]:
-        """Until the last has ended, and from when the first half has begun until all have."""
-        job_s, begun_s = self._lived_through(shapes, sweep_s)
-        return job_s, begun_s[-1] - begun_s[len(shapes) // 2 - 1]
-
-    def _lived_through(
-        self, shapes: Sequence[RequestShape], sweep_s: SweepS
-    ) -> tuple[float, Sequence[float]]:
+    def live_through(self, shapes: Sequence[RequestShape], sweep_s: SweepS) -> "LivedJob":
+        """A job of these requests."""
         if native.available():
-            return native_job(self, shapes, sweep_s)
+            return LivedJob(*native_job(self, shapes, sweep_s))
         job = WaveJob(self, shapes, sweep_s)
-        return job.run(), job.begun_s
+        return LivedJob(job.run(), job.begun_s, job.decoding_s, job.homes)
+
+
+@dataclass(frozen=True, slots=True)
+class LivedJob:
+    """When what happened to its requests, by their numbers.
+
+    Attributes:
+        job_s: until the last has ended. begun_s: when each has begun for the first time.
+        decoding_s: from its first token to its last. homes: where it has ended.
+    """
+
+    job_s: float
+    begun_s: Sequence[float]
+    decoding_s: Sequence[float]
+    homes: Sequence[int]
+
+    @property
+    def half_s(self) -> float:
+        """From when the first half has begun until all have."""
+        return self.begun_s[-1] - self.begun_s[len(self.begun_s) // 2 - 1]

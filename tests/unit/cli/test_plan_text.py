@@ -124,7 +124,7 @@ def test_a_mean_request_is_given_by_lane(commands: Commands) -> None:
     assert re.search(r"\n  time per output token  [\d.]+ ms; [\d.]+ s in cohorts\n", ran.out)
     assert re.search(r"\n  a mean request         [\d.]+ s; [\d.]+ (s|min) in cohorts\n", ran.out)
     said = json.loads(commands.run(*asked, "--json").out)["prediction"]
-    assert said["main_request_s"] < 10 < 100 < said["cohort_request_s"] == said["request_s"]
+    assert said["main_request_s"] < 10 < 90 < said["cohort_request_s"] == said["request_s"]
 
 
 def test_no_request_is_said_to_be_served_by_every_sweep_if_all_are_in_cohorts(

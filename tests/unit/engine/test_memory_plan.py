@@ -11,6 +11,7 @@ from tandem.engine.building.scheduler_options import prices_of
 from tandem.engine.sizing.capacities import Capacities
 from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
 from tandem.engine.sizing.weight_notes import void_host_layers
+from tandem.memory.growth_reserve import growth_reserve
 from tandem.memory.scratch import KERNEL_BYTES, page_table_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import as_runs, disk_layers, layers_at, streamed_layers
@@ -45,10 +46,13 @@ def test_what_is_reserved_fits_in_every_memory() -> None:
     assert left < memory.page.bytes_per_block, "a whole block was left unused"
 
 
-def test_pools_are_no_larger_than_all_sequences_at_full_length() -> None:
+def test_pools_are_no_larger_than_all_sequences_at_full_length_and_the_reserve() -> None:
     memory = plan(capacities=Capacities(8 * GIB, 8 * GIB, real=False))
+    running = CONFIG.max_num_seqs - 1
     most = CONFIG.max_num_seqs * memory.page.blocks_for_tokens(SPEC.max_positions)
-    assert memory.plan.device_blocks == memory.plan.host_blocks == most
+    assert memory.plan.host_blocks == most  # nothing is kept free there
+    device_blocks = memory.plan.device_blocks
+    assert device_blocks == most + growth_reserve(running, device_blocks) == most + running
 
 
 def test_each_tier_has_pages_of_its_own_type() -> None:

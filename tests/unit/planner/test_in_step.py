@@ -6,7 +6,7 @@ import pytest
 from tests.unit.planner.questions import ask
 
 from tandem.planner.answer import answer, choose, online_plan
-from tandem.planner.in_step import InStep, is_in_step, job_s
+from tandem.planner.in_step import InStep, is_in_step, live_through
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.search.search import Search
@@ -37,7 +37,7 @@ def simulated_s(search: Search, policy: str) -> float:
         lengths.requests,
     )
     took_s = simulate(Planned(search.question, option, plan), workload).duration_s
-    assert took_s == pytest.approx(job_s(search, option), rel=0.06)
+    assert took_s == pytest.approx(live_through(search, option).job_s, rel=0.06)
     return took_s
 
 
@@ -51,7 +51,7 @@ def test_the_choice_ends_before_the_plan_that_is_steadily_fastest() -> None:
     search = searched(SPARE)
     steady, chosen = search.choice(AUTO), choose(search, AUTO)
     assert steady is not None
-    assert job_s(search, steady) > 1.2 * job_s(search, chosen)
+    assert live_through(search, steady).job_s > 1.2 * live_through(search, chosen).job_s
     places = online_plan(search, chosen).max_num_seqs
     assert places == SPARE.lengths.requests  # none is left for another wave
 

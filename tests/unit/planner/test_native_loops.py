@@ -13,7 +13,8 @@ from tandem.models.catalogue import plannable_spec
 from tandem.plan.online import OnlinePlan
 from tandem.planner import native
 from tandem.planner.answer import choose, online_plan
-from tandem.planner.in_step import job_s
+from tandem.planner.in_step import live_through
+from tandem.planner.job_time import JobInWaves
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.rates import Prediction
@@ -23,10 +24,10 @@ EIGHT_B, MIXTURE = (short(plannable_spec(name), 8) for name in ("llama-3.1-8b", 
 SMALL = {"requests": 60, "generate": "16-200"}
 
 
-def planned(question: Question) -> tuple[OnlinePlan, Prediction, float]:
+def planned(question: Question) -> tuple[OnlinePlan, Prediction, JobInWaves]:
     search = Search(question)
     option = choose(search, POLICIES["auto"])
-    return online_plan(search, option), option.prediction, job_s(search, option)
+    return online_plan(search, option), option.prediction, live_through(search, option)
 
 
 @pytest.mark.skipif(not native.available(), reason="no compiled loops here")

@@ -44,6 +44,39 @@ def test_prompts_are_read_one_after_the_other() -> None:
     assert found == pytest.approx(20 + 10, abs=2)
 
 
+def test_requests_wait_for_their_tokens_while_others_read_and_not_for_their_turn() -> None:
+    """Three prompts fill a sweep each, of ten seconds; tokens take one."""
+
+    def seconds(device_tokens: float, host_tokens: float, prompt_tokens: float) -> float:
+        return 10.0 if prompt_tokens else 1.0
+
+    lived = on_device(1000, 3).live_through(alike(3, 100, 11), seconds)
+    assert lived.job_s == pytest.approx(30 + 10, abs=1)
+    assert lived.decoding_s == pytest.approx([20 + 8, 10 + 9, 10], abs=1)
+    assert list(lived.homes) == [0, 0, 0]
+
+
+def test_first_tokens_come_with_the_sweep_that_reads_the_end_of_a_prompt() -> None:
+    """Of four prompts of 26 tokens, 100 fit in a sweep: three first tokens, and one in the next."""
+
+    def seconds(device_tokens: float, host_tokens: float, prompt_tokens: float) -> float:
+        return 1.0 + prompt_tokens
+
+    lived = on_device(1000, 4).live_through(alike(4, 26, 11), seconds)
+    whole = on_device(1000, 4).live_through(alike(4, 25, 11), seconds)
+    assert whole.decoding_s == pytest.approx([10] * 4)
+    assert lived.decoding_s == pytest.approx([1 + 4 + 9] * 3 + [10], abs=0.5)
+
+
+def test_requests_that_are_computed_again_are_under_way_meanwhile() -> None:
+    plenty, short = (
+        on_device(blocks, 10).live_through(alike(10, 1, 100), a_second) for blocks in (200, 50)
+    )
+    assert max(plenty.decoding_s) == pytest.approx(99, abs=1)
+    assert min(short.decoding_s) == pytest.approx(99, abs=1)
+    assert max(short.decoding_s) > 140
+
+
 def test_requests_in_step_outgrow_memory_and_some_are_computed_again() -> None:
     """Ten of ten blocks in the end have memory for half of that: two turns take longer than one,
     and less than one turn after the other with room for all ends.
@@ -125,7 +158,13 @@ def test_any_job_ends_and_is_no_shorter_than_its_tokens_take(
 ) -> None:
     device, host = pools
     homes = Home(device, places * on_device, True), Home(host, places, False, per_token)
-    found = Wave(homes, places, 16, 64).job_s(shapes, a_second)
+    lived = Wave(homes, places, 16, 64).live_through(shapes, a_second)
+    found = lived.job_s
+    for shape, home, decoding_s in zip(shapes, lived.homes, lived.decoding_s, strict=True):
+        pace = homes[home].sweeps_per_token
+        assert -1e-6 <= decoding_s <= found + 1
+        if device == 0 or not on_device:  # all of its tokens in one home
+            assert decoding_s >= (shape.generated_tokens - 1) * pace - 1
     decoded = [shape.generated_tokens - 1 for shape in shapes]
     assert found >= max(decoded) - 1e-6
     assert found >= sum(decoded) / places - 1e-6

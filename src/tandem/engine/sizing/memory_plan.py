@@ -29,6 +29,7 @@ from tandem.engine.sizing.step_bounds import (
 from tandem.engine.sizing.weight_notes import void_host_layers, weight_notes
 from tandem.engine.sizing.weight_placement import WeightSizes, refuse_fixed, refuse_tied
 from tandem.memory.budget import MemoryBudget
+from tandem.memory.growth_reserve import with_growth_reserve
 from tandem.memory.host_default import default_host_blocks
 from tandem.memory.ledger import MemoryLedger
 from tandem.memory.page import KVPageSpec
@@ -300,9 +301,11 @@ def _filled(
     chooses: bool,
 ) -> OnlinePlan:
     """A plan whose pools fill what the weights leave, in host memory up to `host_blocks`."""
-    most = config.max_num_seqs * page.blocks_for_tokens(wanted)
-    in_host = most if host_blocks is None else min(most, host_blocks)
-    on_device = in_host if device.location == "host" else most
+    held = config.max_num_seqs * page.blocks_for_tokens(wanted)
+    in_host = held if host_blocks is None else min(held, host_blocks)
+    on_device = with_growth_reserve(config.max_num_seqs, held)
+    if device.location == "host" and host_blocks is not None:
+        on_device = min(on_device, host_blocks)
     pools = size_pools(page, device, host, max_tokens=1, max_blocks=PoolSizes(on_device, in_host))
     max_len, length_notes = longest_request(config, page, pools, wanted, device, host)
     strategy = strategy_of(config, pools, chooses=chooses)

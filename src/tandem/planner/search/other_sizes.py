@@ -21,10 +21,6 @@ from tandem.planner.search.step_sizes import (
     strategies_beside_weights,
 )
 
-WORTH_A_SIZE = 1.01
-"""Of tokens per second in steps of the usual size. Predictions tell sizes apart less finely, but so
-much more of a resource may cost a plan.
-"""
 WORTH_RESIZING = 0.8
 """Of the best option found, what another must reach, or promise in the usual size, for other sizes
 of its steps to be tried: they may bring more than moves do.
@@ -64,8 +60,7 @@ class OtherSizes:
 
     def best(self, usual: Option | None, policies: Sequence[Policy]) -> Option | None:
         """The best in steps of any size: what comes close to it in steps of the usual one, of each
-        strategy, is tried in the others, and moved where it is best. The usual one is kept where
-        others bring next to nothing.
+        strategy, is tried in the others, and moved where it is best.
 
         Args:
             usual: the best in steps of the usual size.
@@ -87,8 +82,6 @@ class OtherSizes:
         best = self._moved_on(best, policies[0])
         if usual is not None and self._q.tpot_bound_s is None:
             best = self._beside_all_layers(best, policies[0])
-        if usual is not None and best.tokens_per_s <= WORTH_A_SIZE * usual.tokens_per_s:
-            return usual
         return best
 
     def _streams_long_prompts(self, best: Option) -> bool:
