@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tandem.cost.rates import accelerator_rates
@@ -24,7 +25,6 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
 from tandem.planner.relaxation.ended import Between, Served, decoding_per_sweep, ended_per_sweep
 from tandem.planner.relaxation.layer_prices import LayerPrices
-from tandem.planner.relaxation.programme import Solver
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import Span, SweepKind, alone_kinds, steady_kinds
 from tandem.planner.relaxation.way import Way
@@ -32,6 +32,7 @@ from tandem.planner.relaxation.way_shares import WayShares
 
 if TYPE_CHECKING:
     from tandem.planner.relaxation.fixed_costs import FixedCosts
+    from tandem.planner.relaxation.solver import Solver
 
 
 class Prices:
@@ -44,7 +45,6 @@ class Prices:
 
     def __init__(self, question: Question, footprint: Footprint) -> None:
         self.question, self.footprint = question, footprint
-        self.solver = Solver()
         self.layer = LayerPrices(question, footprint)
         windows = question.model.layer_windows
         self.layers_of = {window: windows.count(window) for window in sorted(set(windows))}
@@ -64,6 +64,13 @@ class Prices:
         self._held_bytes: dict[tuple[int, Rows], int] = {}
         self.fixed_costs: dict[tuple[Way, Rows, SweepKind], FixedCosts] = {}
         self._device = accelerator_rates(question.hardware, question.precision.activations)
+
+    @cached_property
+    def solver(self) -> "Solver":
+        """Which few need, of those who import this: it takes as long to import as all the rest."""
+        from tandem.planner.relaxation.solver import Solver
+
+        return Solver()
 
     def shares(self, way: Way) -> WayShares:
         """What all programmes of a way begin with."""
