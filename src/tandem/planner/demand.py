@@ -1,8 +1,8 @@
 """What operations ask of the hardware: time alone on it, and shares of what is shared meanwhile."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.cost.quantized import COMPILED, PreciseStage, gpu_kernels
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 _FP32_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """Of one operation.
 
     Attributes:

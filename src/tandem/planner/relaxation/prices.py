@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
-from tandem.plan.interposition import Visit, token_sweeps
+from tandem.plan.interposition import Visit, own_visits, token_sweeps
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import (
     COHORTS,
@@ -186,9 +186,7 @@ class Prices:
         """On the accelerator, outside stages that rows share: a sweep's passes of a cohort's own,
         and the attention of the others.
         """
-        sweeps = self._token(way)
-        passes = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
-        passes *= _taking_part(way)
+        passes = own_visits(self.question.model.num_layers, way.passes) * _taking_part(way)
         dense = len(self.question.model.dense_layers)
         each_s = self.layer.of("resident", cohort).chain_s
         if dense:
@@ -197,7 +195,7 @@ class Prices:
             count * max(line.at(through) for line in self.attention[window].device)
             for window, count in self.layers_of.items()
         )
-        return passes / len(sweeps) * each_s + (attention_s if through else 0.0)
+        return passes / len(self._token(way)) * each_s + (attention_s if through else 0.0)
 
     def _token(self, way: Way) -> tuple[tuple[Visit, ...], ...]:
         return token_sweeps(self.question.model.num_layers, way.passes)
