@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import partial
-from select import select
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -38,14 +37,8 @@ class Children:
             os.waitpid(child, 0)
         self._running.clear()
 
-    def begin(
-        self, compute: Callable[[], T], meanwhile: Callable[[], object] | None = None
-    ) -> Callable[[], T]:
-        """Computes it in a child from now on; returns what waits for the result.
-
-        Args:
-            meanwhile: as in `Aside.begin`.
-        """
+    def begin(self, compute: Callable[[], T]) -> Callable[[], T]:
+        """Computes it in a child from now on; returns what waits for the result."""
         if self._cores < 2 or threading.active_count() > 1:
             return compute
         ours, theirs = os.pipe()
@@ -54,13 +47,9 @@ class Children:
             _compute(compute, theirs)
         os.close(theirs)
         self._running[child] = ours
-        return partial(self._result, child, compute, meanwhile)
+        return partial(self._result, child, compute)
 
-    def _result(
-        self, child: int, compute: Callable[[], T], meanwhile: Callable[[], object] | None
-    ) -> T:
-        if meanwhile is not None and not select([self._running[child]], [], [], 0.0)[0]:
-            meanwhile()
+    def _result(self, child: int, compute: Callable[[], T]) -> T:
         with open(self._running.pop(child), "rb") as told:
             found = told.read()
         os.waitpid(child, 0)

@@ -118,7 +118,7 @@ def answer(
     search = Search(question, aside=aside)
     in_step = InStep(search)
     likely = search.choice(policy)
-    if likely is not None:  # mostly in steps of the size that is chosen
+    if likely is not None and likely.candidate.step_tokens:  # which is mostly the size chosen
         search.begin_ceiling(policy, likely.candidate.step_tokens)
     chosen = choose(search, policy, in_step)
     search.begin_ceiling(policy, chosen.candidate.step_tokens)

@@ -9,23 +9,14 @@ T = TypeVar("T")
 class Aside(Protocol):
     """Whoever may do it."""
 
-    def begin(
-        self, compute: Callable[[], T], meanwhile: Callable[[], object] | None = None
-    ) -> Callable[[], T]:
-        """To be computed from what is known now; returns what gives the result, once.
-
-        Args:
-            meanwhile: to be done here where the result would else be waited for; it has no effect
-                on results.
-        """
+    def begin(self, compute: Callable[[], T]) -> Callable[[], T]:
+        """To be computed from what is known now; returns what gives the result, once."""
         ...
 
 
 class InTurn:
     """Nobody else: it is computed when it is asked for."""
 
-    def begin(
-        self, compute: Callable[[], T], meanwhile: Callable[[], object] | None = None
-    ) -> Callable[[], T]:
+    def begin(self, compute: Callable[[], T]) -> Callable[[], T]:
         """As `Aside.begin`."""
         return compute

@@ -3,7 +3,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing import Pipe, get_context
+from multiprocessing import get_context
 
 import pytest
 
@@ -61,23 +61,6 @@ def what_a_child_cannot_send_is_computed_here() -> None:
     assert found() == os.getpid()
 
 
-def what_is_to_be_done_meanwhile_is_done_where_one_waits() -> None:
-    done: list[str] = []
-
-    def waited() -> int:
-        ours.close()
-        return theirs.recv()
-
-    ours, theirs = Pipe()
-    with Children(cores=2) as children:
-        # the child waits for what is sent only then
-        assert children.begin(waited, lambda: ours.send(7))() == 7
-        quick = children.begin(lambda: 8, lambda: done.append("waited"))
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # it has told its result
-        assert quick() == 8
-    assert not done
-
-
 def children_end_with_the_context_also_when_it_fails() -> None:
     def interrupt(children: Children) -> None:
         children.begin(lambda: time.sleep(60))
@@ -100,7 +83,6 @@ def children_end_with_the_context_also_when_it_fails() -> None:
         what_fails_in_a_child_fails_here,
         what_a_killed_child_does_not_tell_is_computed_here,
         what_a_child_cannot_send_is_computed_here,
-        what_is_to_be_done_meanwhile_is_done_where_one_waits,
         children_end_with_the_context_also_when_it_fails,
     ],
     ids=lambda body: body.__name__,

@@ -8,7 +8,6 @@ promises more than what has been found, and then moves the best of some kinds a 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from importlib import import_module
 
 from tandem.planner.aside import Aside, InTurn
 from tandem.planner.candidate import Candidate
@@ -131,11 +130,7 @@ class Search:
         key = policy.name, step_tokens
         if key in self._ceilings or key in self._coming or not self.question.follows_rates:
             return
-        # it takes long to import, and the child of a later one has what was loaded here
-        is_first = self._is_rounded(policy) and not step_tokens
-        meanwhile = _load_solver if is_first else None
-        find = partial(self._find_ceiling, policy, step_tokens)
-        self._coming[key] = self._aside.begin(find, meanwhile)
+        self._coming[key] = self._aside.begin(partial(self._find_ceiling, policy, step_tokens))
 
     def _find_ceiling(self, policy: Policy, step_tokens: int) -> Ceiling:
         ceilings = Ceilings(self.question, self.footprint, policy, steps=(step_tokens,))
@@ -331,7 +326,3 @@ class Search:
             return None
         pile.options.append(option)
         return option
-
-
-def _load_solver() -> None:
-    import_module("tandem.planner.relaxation.solver")
