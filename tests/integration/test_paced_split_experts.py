@@ -11,9 +11,8 @@ from tests.integration.test_paced_streamed_mlps import first_token_s
 from tests.integration.test_paced_streaming import token_s
 
 from tandem.cost.expert_use import ExpertUse
-from tandem.cost.rates import DeviceRates
+from tandem.cost.rates import HOST_OPERATION_S, DeviceRates
 from tandem.cost.split_mixture import MixturePart, route_cost
-from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.engine.building.paced import PacedEngine, build_paced_core
 from tandem.engine.building.paced_machine import PacedOptions
 from tandem.engine.sizing.expert_hits_file import write_expert_hits

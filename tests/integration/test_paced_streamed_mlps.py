@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from tests.integration.test_paced_streaming import token_s
 
-from tandem.cost.rates import DeviceRates
+from tandem.cost.rates import HOST_OPERATION_S, DeviceRates
 from tandem.cost.stage import stage_cost
-from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.engine.building.paced import PacedEngine, build_paced_core
 from tandem.engine.building.paced_machine import PacedOptions
 from tandem.engine.sizing.mlp_choice import PlacementTimes

@@ -1,13 +1,12 @@
 """Copies of this process, which compute something while it goes on."""
 
 import os
+import pickle
+import signal
 import threading
 from collections.abc import Callable
 from functools import partial
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -24,45 +23,46 @@ class Children:
 
     def __init__(self, cores: int | None = None) -> None:
         self._cores = len(os.sched_getaffinity(0)) if cores is None else cores
-        self._running: dict[BaseProcess, Connection] = {}
+        # where each one tells its result
+        self._running: dict[int, int] = {}
 
     def __enter__(self) -> "Children":
         return self
 
     def __exit__(self, *_: object) -> None:
         for child in self._running:
-            child.kill()
+            os.kill(child, signal.SIGKILL)
         for child, results in self._running.items():
-            results.close()
-            child.join()
+            os.close(results)
+            os.waitpid(child, 0)
         self._running.clear()
 
     def begin(self, compute: Callable[[], T]) -> Callable[[], T]:
         """Computes it in a child from now on; returns what waits for the result."""
         if self._cores < 2 or threading.active_count() > 1:
             return compute
-        copies = get_context("fork")
-        ours, theirs = copies.Pipe(duplex=False)
-        child = copies.Process(target=_compute, args=(compute, theirs), daemon=True)
-        child.start()
-        theirs.close()
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if not child:
+            _compute(compute, theirs)
+        os.close(theirs)
         self._running[child] = ours
         return partial(self._result, child, compute)
 
-    def _result(self, child: BaseProcess, compute: Callable[[], T]) -> T:
-        with self._running.pop(child) as results:
-            try:
-                found = results.recv()
-            except (EOFError, OSError):  # it failed, or was killed, before or while it told
-                child.join()
-                return compute()
-        child.join()
-        return found
+    def _result(self, child: int, compute: Callable[[], T]) -> T:
+        with open(self._running.pop(child), "rb") as told:
+            found = told.read()
+        os.waitpid(child, 0)
+        try:
+            return pickle.loads(found)  # noqa: S301 - from a copy of this process
+        except (EOFError, pickle.UnpicklingError):  # it failed, or was killed while it told
+            return compute()
 
 
-def _compute(compute: Callable[[], object], results: Connection) -> None:
+def _compute(compute: Callable[[], object], results: int) -> NoReturn:
     """In the child, which does nothing else, and leaves what it shares with its parent alone."""
     try:
-        results.send(compute())
+        with open(results, "wb") as told:
+            told.write(pickle.dumps(compute(), pickle.HIGHEST_PROTOCOL))
     finally:
         os._exit(0)

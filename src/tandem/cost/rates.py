@@ -6,6 +6,9 @@ from math import inf
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import TILED_BYTES, HardwareSpec
 
+HOST_OPERATION_S = 10e-6
+"""What an operation costs the CPU beside its work: it is handed to threads, and waited for."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceRates:

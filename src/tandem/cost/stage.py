@@ -5,7 +5,6 @@ overlap. Attention reads each cached key and value once per sequence, whatever t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tandem.cost.rates import DeviceRates, LinkRates
@@ -45,7 +44,7 @@ class CostBreakdown(NamedTuple):
 
     def after(self, apart_s: float) -> "CostBreakdown":
         """Where kernels that only move memory come before."""
-        return self._replace(apart_s=self.apart_s + apart_s)
+        return CostBreakdown(self.compute_s, self.memory_s, self.launch_s, self.apart_s + apart_s)
 
     def part(self, share: float) -> "CostBreakdown":
         """Of a share of the work, in as many kernels."""
@@ -54,8 +53,7 @@ class CostBreakdown(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionWork:
+class AttentionWork(NamedTuple):
     """Attention of some query tokens over the keys of one tier, in one layer.
 
     Attributes:

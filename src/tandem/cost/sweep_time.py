@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tandem.cost.expert_use import ExpertUse
-from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
+from tandem.cost.rates import (
+    HOST_OPERATION_S,
+    DeviceRates,
+    accelerator_rates,
+    d2h_rates,
+    h2d_rates,
+)
 from tandem.cost.split_mixture import MixtureBytes, MixturePart, choice_bytes, route_cost
 from tandem.cost.stage import copy_cost, partial_bytes, staged_qkv_bytes
 from tandem.plan.disk_slots import slots_in_use
@@ -29,8 +35,6 @@ the MLP alone.
 """
 LOADED: tuple[Way, ...] = ("loaded", "loaded-mlp", "read")
 _ON_CPU: tuple[Way, ...] = ("cpu", "read-cpu")
-HOST_OPERATION_S = 10e-6
-"""What an operation costs the CPU beside its work: it is handed to threads, and waited for."""
 _SWEEPS = 3  # until a prediction is that of a steady state
 
 

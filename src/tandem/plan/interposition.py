@@ -53,6 +53,13 @@ def token_sweeps(num_layers: int, passes: int) -> tuple[tuple[Visit, ...], ...]:
     return tuple(sweeps)
 
 
+@lru_cache(maxsize=64)
+def own_visits(num_layers: int, passes: int) -> int:
+    """Of a cohort's token, those that are passes apart from the others."""
+    sweeps = token_sweeps(num_layers, passes)
+    return sum(visit.layer != visit.at for visits in sweeps for visit in visits)
+
+
 class Rhythm(NamedTuple):
     """How a cohort's tokens follow each other.
 
@@ -75,5 +82,5 @@ def token_rhythm(num_layers: int, passes: int, every: int, in_flight: int) -> Rh
     """
     sweeps = [visits for visits in token_sweeps(num_layers, passes) if visits]
     entering = not plan_visits(0, num_layers, passes, entered=True)
-    own = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
+    own = own_visits(num_layers, passes)
     return Rhythm(entering + (len(sweeps) - 1) * every + in_flight, own)

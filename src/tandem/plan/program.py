@@ -8,11 +8,13 @@ waits on such a timeline, so a dependency costs no object per step.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tandem.plan.binding import IntArray, LaneBinding, SamplingRows
-from tandem.plan.passing import PassingKV
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:  # numpy's arrays, which templates, and so plans, do without
+    from tandem.plan.binding import IntArray, LaneBinding, SamplingRows
+    from tandem.plan.passing import PassingKV
 
 
 class Queue(StrEnum):
@@ -198,10 +200,10 @@ class LaneSlot:
         passing: keys and values that have a slot on the accelerator while a layer lasts.
     """
 
-    binding: LaneBinding
+    binding: "LaneBinding"
     cohort_id: int = 0
     cohort_signal: int = 0
-    passing: PassingKV | None = None
+    passing: "PassingKV | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +213,8 @@ class PageTransfer:
     transfer_id: int
     source: Tier
     target: Tier
-    source_blocks: IntArray
-    target_blocks: IntArray
+    source_blocks: "IntArray"
+    target_blocks: "IntArray"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,7 @@ class StepProgram:
     template: ProgramTemplate
     lanes: tuple[LaneSlot, ...] = ()
     transfers: tuple[PageTransfer, ...] = ()
-    sampling: tuple[SamplingRows, ...] = ()
+    sampling: "tuple[SamplingRows, ...]" = ()
     sampling_lanes: tuple[int, ...] = ()
     forward_step: int = 0
     max_join_wait_s: float | None = None

@@ -121,10 +121,13 @@ def answer(
     question = with_steps_that_fit(question, policy)
     search = Search(question, aside=aside)
     in_step = InStep(search)
+    likely = search.choice(policy)
+    if likely is not None and likely.candidate.step_tokens:  # which is mostly the size chosen
+        search.begin_ceiling(policy, likely.candidate.step_tokens)
     chosen = choose(search, policy, in_step)
+    search.begin_ceiling(policy, chosen.candidate.step_tokens)
     others = distinct(chosen, in_step.alternatives(policy, chosen))
     alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
-    search.begin_ceiling(policy, chosen.candidate.step_tokens)
     gains = begin_sensitivities(search, policy, in_step, chosen, aside)
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates

@@ -1,19 +1,20 @@
 """Times of a layer's stages on the CPU, where its weights lie in host memory (ADR 0014, 0016)."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.cost.quantized import COMPILED, PreciseStage
-from tandem.cost.rates import DeviceRates
+from tandem.cost.rates import HOST_OPERATION_S, DeviceRates
 from tandem.cost.stage import CostBreakdown, addition_cost, merge_cost
-from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.plan.program import Part
-from tandem.planner.measured.host import MeasuredHost
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HostFacts
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation
 from tandem.spec.precision import Precision
+
+if TYPE_CHECKING:
+    from tandem.planner.measured.host import MeasuredHost
 
 
 class CpuTime(NamedTuple):
@@ -36,7 +37,7 @@ class CpuStages:
         stages: Mapping[Part, Sequence[Operation]],
         precision: Precision,
         host: HostFacts,
-        measured: MeasuredHost | None,
+        measured: "MeasuredHost | None",
     ) -> None:
         self._model, self._stages, self._measured = model, stages, measured
         self._summed = {

@@ -1,7 +1,8 @@
 """What operations ask of the hardware: time alone on it, and shares of what is shared meanwhile."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.cost.quantized import COMPILED, PreciseStage, gpu_kernels
 from tandem.cost.rates import DeviceRates, accelerator_rates, d2h_rates, h2d_rates
@@ -27,9 +28,6 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.cpu_stages import CpuStages
 from tandem.planner.load import LaneLoad, Load
-from tandem.planner.measured.attention import MeasuredAttention
-from tandem.planner.measured.card import MeasuredCard
-from tandem.planner.measured.host import MeasuredHost
 from tandem.planner.question import Question
 from tandem.profiling.shared_memory import SharedMemory
 from tandem.spec.layer_operations import layer_operations
@@ -41,11 +39,15 @@ from tandem.spec.parameters import (
 )
 from tandem.spec.tier import Tier
 
+if TYPE_CHECKING:
+    from tandem.planner.measured.attention import MeasuredAttention
+    from tandem.planner.measured.card import MeasuredCard
+    from tandem.planner.measured.host import MeasuredHost
+
 _FP32_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """Of one operation.
 
     Attributes:
@@ -116,20 +118,8 @@ class Demands:
         self._stage_costs: dict[tuple[Part, int, bool, bool], CostBreakdown] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self._cpu_key_flops = CPU_CODE_FLOPS * 2 * model.kv_size if page.code_bits else 0.0
-        self.measured: MeasuredHost | None = None
-        if question.measured is not None:
-            self.measured = MeasuredHost(
-                question.measured, model, question.precision, page, self._pair_flops
-            )
-        self.card: MeasuredCard | None = None
-        if question.measured_card is not None:
-            self.card = MeasuredCard(
-                question.measured_card,
-                model,
-                question.precision,
-                self._pair_flops,
-                self._device,
-            )
+        self.measured: MeasuredHost | None = _measured_host(question, page, self._pair_flops)
+        self.card: MeasuredCard | None = _measured_card(question, self._pair_flops, self._device)
         self._card_stages: dict[tuple[Part, int, bool], float] = {}
         self._shared = SharedMemory(host.pool_bytes_per_s)
         if self.measured is not None:
@@ -255,7 +245,9 @@ class Demands:
             rate = max(rate, self._shared.product_bytes_per_s)
         return Demand(alone_s, min(rate, self._pool_bytes_per_s))
 
-    def _on_measured_host(self, op: ProgramOp, lanes: Sequence[Load], host: MeasuredHost) -> float:
+    def _on_measured_host(
+        self, op: ProgramOp, lanes: Sequence[Load], host: "MeasuredHost"
+    ) -> float:
         """The host is the device; what was not measured is priced by its read rate."""
         if op.part is Part.HEAD:
             return host.head_s(sum(lane.logits for lane in lanes))
@@ -268,7 +260,7 @@ class Demands:
             return sum(_measured_s(host, lane, Tier.DEVICE, window) for lane in lanes)
         return self._on_accelerator(op, lanes).memory_s
 
-    def _on_card(self, op: ProgramOp, lanes: Sequence[Load], card: MeasuredCard) -> float | None:
+    def _on_card(self, op: ProgramOp, lanes: Sequence[Load], card: "MeasuredCard") -> float | None:
         """Seconds as measured; None: it was not."""
         if op.kind is OpKind.ATTEND:
             window = self._windows[op.layer]
@@ -401,11 +393,33 @@ def _stages(operations: tuple[Operation, ...]) -> Mapping[Part, Sequence[Operati
     return {part: stage.of(operations) for part, stage in stages.items()}
 
 
+# what is measured takes as long to import as all else here, and few have it
+
+
+def _measured_host(question: Question, page: KVPageSpec, pair_flops: int) -> "MeasuredHost | None":
+    if question.measured is None:
+        return None
+    from tandem.planner.measured.host import MeasuredHost
+
+    return MeasuredHost(question.measured, question.model, question.precision, page, pair_flops)
+
+
+def _measured_card(
+    question: Question, pair_flops: int, rates: DeviceRates
+) -> "MeasuredCard | None":
+    if question.measured_card is None:
+        return None
+    from tandem.planner.measured.card import MeasuredCard
+
+    measured, precision = question.measured_card, question.precision
+    return MeasuredCard(measured, question.model, precision, pair_flops, rates)
+
+
 def _is_filled(lane: Load) -> bool:
     return isinstance(lane, LaneLoad) and lane.filled
 
 
-def _measured_s(measured: MeasuredAttention, lane: Load, tier: Tier, window: int) -> float:
+def _measured_s(measured: "MeasuredAttention", lane: Load, tier: Tier, window: int) -> float:
     """Of work in means, or counted from a program's arrays."""
     if isinstance(lane, LaneLoad):
         return measured.attend_s(lane.device if tier is Tier.DEVICE else lane.host, window)

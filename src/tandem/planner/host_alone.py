@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tandem.cost.sweep_time import HOST_OPERATION_S
+from tandem.cost.rates import HOST_OPERATION_S
 from tandem.planner.question import Question
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import AcceleratorFacts, HardwareSpec, HostFacts, LinkFacts

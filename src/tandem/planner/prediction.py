@@ -8,7 +8,6 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.chunks import Chunks
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.virtual_time import SweepTime
-from tandem.planner.measured.extrapolation import extrapolations
 from tandem.planner.prompt_pace import Pace, PromptPace
 from tandem.planner.question import Lengths, Question
 from tandem.planner.rates import Prediction, Rates
@@ -190,6 +189,10 @@ class Predictor:
 
     def extrapolated(self, candidate: Candidate) -> tuple[str, ...]:
         """What of it lies outside the measurements, one line each."""
+        if self._q.follows_rates:
+            return ()
+        from tandem.planner.measured.extrapolation import extrapolations
+
         chunk, demands = self.pace.of(candidate).chunk, self._sweeps.demands
         return tuple(extrapolations(self._q, candidate, chunk, demands))
 

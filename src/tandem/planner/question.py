@@ -3,16 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tandem.cost.rates import accelerator_rates
-from tandem.profiling.measurements import AcceleratorMeasurements, HostMeasurements
 from tandem.profiling.shared_link import APART, both_ways
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.workload import RequestShape, Workload
+
+if TYPE_CHECKING:
+    from tandem.profiling.measurements import AcceleratorMeasurements, HostMeasurements
 
 USUAL_STEP_TOKENS = 2048
 """As an engine's that is told nothing else."""
@@ -136,9 +138,9 @@ class Question:
     max_num_batched_tokens: int = USUAL_STEP_TOKENS
     block_size: int = 64
     host_only: bool = False
-    measured: HostMeasurements | None = None
+    measured: "HostMeasurements | None" = None
     step_sizes: tuple[int, ...] = ()
-    measured_card: AcceleratorMeasurements | None = None
+    measured_card: "AcceleratorMeasurements | None" = None
     pinned_bytes: int | None = None
 
     def asks_the_same_as(self, other: "Question") -> bool:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tandem.plan.interposition import Visit, token_sweeps
-from tandem.plan.program import LaneShape, Queue
+from tandem.plan.program import LaneShape, OpKind, Part, Queue
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.planner.bound.layer_bound import LayerBound
 from tandem.planner.bound.least_sweep import LeastSweep, LeastSweeps
@@ -34,6 +34,10 @@ _WARM_UP_AHEAD = 2
 _COHORT = LaneShape(suspends=True, device=False, host=True)
 _AHEAD = (0, 0, 1)
 """Of which cohort lanes are, where two follow each other from layer to layer."""
+
+
+_Asked = dict[tuple[OpKind, Part, Queue, int], Demand]
+"""What operations ask for on the same lanes, in the same layer."""
 
 
 class _Turn(NamedTuple):
@@ -75,6 +79,7 @@ class Sweeps:
         if like is not None and like._schedules is schedules:
             self._scheduled = like._scheduled
         self._times: dict[tuple[Elsewhere, SweepLoad], SweepTime] = {}
+        self._asked: dict[tuple[tuple[LaneLoad, ...], bool, int], _Asked] = {}
         self._layer = LayerBound(question, self._demands, None if like is None else like._layer)
         self._bound = SweepBound(question, self._demands, self._layer)
         self._least = LeastSweeps(self._layer)
@@ -276,10 +281,21 @@ class Sweeps:
             known: of operations with the same loads and layers elsewhere, by their identity.
         """
         hosted, experts = elsewhere.embedding, elsewhere.experts
+        by_lanes: dict[tuple[int, ...], _Asked] = {}
         for op in schedule.ops:
-            if id(op) not in known:
+            if id(op) in known:
+                continue
+            asked = by_lanes.get(op.lanes)
+            if asked is None:
+                lanes = tuple([loads[lane] for lane in op.lanes])
+                asked = by_lanes[op.lanes] = self._asked.setdefault((lanes, hosted, experts), {})
+            key = op.kind, op.part, op.queue, op.layer
+            demand = asked.get(key)
+            if demand is None:
                 lanes = [loads[lane] for lane in op.lanes]
-                known[id(op)] = self._demands.of(op, lanes, hosted=hosted, experts=experts)
+                demand = self._demands.of(op, lanes, hosted=hosted, experts=experts)
+                asked[key] = demand
+            known[id(op)] = demand
         return PricedSweep(schedule, tuple([known[id(op)] for op in schedule.ops]), cohorts)
 
 

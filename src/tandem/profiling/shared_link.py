@@ -1,6 +1,9 @@
 """What both directions of a link keep of their speeds at once, from what a profile measured."""
 
-from tandem.profiling.measurements import AcceleratorMeasurements
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tandem.profiling.measurements import AcceleratorMeasurements
 
 APART = 2.0
 """In sum, of directions that share nothing."""
@@ -8,7 +11,7 @@ _NOISE = 0.98
 """What keeps so much of its speed is not taken to be slowed down."""
 
 
-def both_ways(measured: AcceleratorMeasurements) -> float:
+def both_ways(measured: "AcceleratorMeasurements") -> float:
     """The speeds of two large copies, one each way at once, each as a share of its own alone; their
     sum, from 1 (they take turns) to 2 (they share nothing).
 

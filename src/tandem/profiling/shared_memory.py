@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tandem.profiling.measurements import BusyThing, Contention, HostMeasurements
+if TYPE_CHECKING:
+    from tandem.profiling.measurements import BusyThing, Contention, HostMeasurements
 
 _NOISE = 0.98
 """What keeps so much of its rate is not taken to be slowed down."""
@@ -27,7 +29,7 @@ class SharedMemory:
     product_bytes_per_s: float = 0.0
 
 
-def shared_memory(measured: HostMeasurements) -> SharedMemory:
+def shared_memory(measured: "HostMeasurements") -> SharedMemory:
     """Fitted so that attention beside the link, and beside disks, get as much together as they did,
     and products beside the one that slows them down most as much as they did, as far as each alone
     asks for no more than there is. What was not measured is charged as it is.
@@ -45,7 +47,7 @@ def shared_memory(measured: HostMeasurements) -> SharedMemory:
     )
 
 
-def _beside(measured: HostMeasurements, bound_by: str) -> dict[BusyThing, Contention]:
+def _beside(measured: "HostMeasurements", bound_by: str) -> "dict[BusyThing, Contention]":
     """By what programs have beside the CPU's work: nothing else in them copies, or dequantizes, on
     the host.
     """
@@ -57,12 +59,12 @@ def _beside(measured: HostMeasurements, bound_by: str) -> dict[BusyThing, Conten
     }
 
 
-def _together_bytes_per_s(found: Contention) -> float:
+def _together_bytes_per_s(found: "Contention") -> float:
     """Attention reads, the link reads, a disk writes: each byte once."""
     return found.work_beside_per_s + found.load_beside_bytes_per_s
 
 
-def _charge(pool: float, found: Contention) -> float:
+def _charge(pool: float, found: "Contention") -> float:
     """So that both at full speed ask for as many times the pool as they are slowed down, and the
     load alone for no more than there is. The pool is no less than what both get, so that less than
     1 is never needed.
@@ -75,7 +77,7 @@ def _charge(pool: float, found: Contention) -> float:
     return max(1.0, min(pool, asked - found.work_alone_per_s) / load)
 
 
-def _drawn(pool: float, charge: float, found: Contention) -> float:
+def _drawn(pool: float, charge: float, found: "Contention") -> float:
     """Likewise, by products beside a load that is charged so much."""
     kept = found.work_beside_per_s / found.work_alone_per_s
     if kept >= _NOISE:

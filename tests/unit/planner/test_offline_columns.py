@@ -27,7 +27,7 @@ from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.share_terms import mean_work, share_terms
 from tandem.planner.offline.work import CPU_COLUMNS, operation
 from tandem.planner.question import Question
-from tandem.planner.relaxation.programme import Solver
+from tandem.planner.relaxation.solver import Solver
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import GIB
 

@@ -18,9 +18,10 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
 from tandem.planner.relaxation.homes import THROUGH_SLOTS, LayerHome
 from tandem.planner.relaxation.prices import Prices
-from tandem.planner.relaxation.programme import Programme, Solver
+from tandem.planner.relaxation.programme import Programme
 from tandem.planner.relaxation.rows import Range, Rows
 from tandem.planner.relaxation.shares import Shares, least_shares
+from tandem.planner.relaxation.solver import Solver
 from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
 from tandem.planner.search.search import Search

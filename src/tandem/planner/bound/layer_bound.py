@@ -93,10 +93,13 @@ class LayerBound:
         self, lanes: Sequence[LaneLoad], *ops: tuple[OpKind, Part], layer: int | None = None
     ) -> Least:
         """Operations of the accelerator, one after the other."""
-        work = Least()
+        chain_s = dram_bytes = cpu_s = 0.0  # without a tuple for each: thousands are asked for
         for kind, part in ops:
-            work = work.plus(self.one(kind, part, lanes, self.movable if layer is None else layer))
-        return work
+            one = self.one(kind, part, lanes, self.movable if layer is None else layer)
+            chain_s += one.chain_s
+            dram_bytes += one.dram_bytes
+            cpu_s += one.cpu_s
+        return Least(chain_s, dram_bytes, cpu_s)
 
     def device_part(self, tier: TierLoad, layer: int) -> Least:
         """One layer's attention on the accelerator."""

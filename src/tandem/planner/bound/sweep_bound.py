@@ -6,7 +6,7 @@ anything down.
 
 from typing import NamedTuple
 
-from tandem.plan.interposition import token_sweeps
+from tandem.plan.interposition import own_visits, token_sweeps
 from tandem.plan.program import Part
 from tandem.planner.bound.cpu_layers import CpuLayers
 from tandem.planner.bound.layer_bound import LayerBound
@@ -159,7 +159,7 @@ class SweepBound:
             main: the others' work. stages_s: of it, the accelerator's outside attention.
         """
         sweeps = token_sweeps(self._num_layers, load.passes)
-        passes = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
+        passes = own_visits(self._num_layers, load.passes)
         layers = (self._parts.movable, *self._parts.dense[:1])
         each_s = min(self._parts.layer(cohort.tokens, layer).chain_s for layer in layers)
         computed_s = stages_s + passes * each_s / len(sweeps)

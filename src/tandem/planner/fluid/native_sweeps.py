@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tandem.planner.demand import Demand
 from tandem.planner.fluid.groups import Schedule
 from tandem.planner.fluid.priced_sweep import PricedSweep
 from tandem.planner.fluid.sweep_ends import SAME, Ends, Shared
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
 def native_steady(sweeps: Sequence[PricedSweep], first: int, cycle: int, shared: Shared) -> Ends:
     """What `steady_ends` gives, of the compiled queues, which must be there."""
     assert loops is not None
-    those = [
-        (_native_schedule(each.schedule), _fields(each.demands), each.cohorts) for each in sweeps
-    ]
+    those = [(_native_schedule(each.schedule), each.demands, each.cohorts) for each in sweeps]
     before, after = loops.steady_sweep(those, first, cycle, *shared)
     return tuple(before), tuple(after)
 
@@ -26,13 +23,9 @@ def native_steady(sweeps: Sequence[PricedSweep], first: int, cycle: int, shared:
 def native_repeated(sweep: PricedSweep, first: int, most_sweeps: int, shared: Shared) -> Ends:
     """What `repeated_ends` gives, likewise."""
     assert loops is not None
-    schedule, demands = _native_schedule(sweep.schedule), _fields(sweep.demands)
-    before, after = loops.repeated_sweep(schedule, demands, first, most_sweeps, SAME, *shared)
+    schedule = _native_schedule(sweep.schedule)
+    before, after = loops.repeated_sweep(schedule, sweep.demands, first, most_sweeps, SAME, *shared)
     return tuple(before), tuple(after)
-
-
-def _fields(demands: Sequence[Demand]) -> list[tuple[float, float, float]]:
-    return [(each.alone_s, each.dram_bytes_per_s, each.link_share) for each in demands]
 
 
 def _native_schedule(schedule: Schedule) -> "_loops.Schedule":

@@ -255,4 +255,4 @@ def _counted(op: ProgramOp, lane: LaneLoad) -> TierLoad | int:
 
 
 def _longer(demand: Demand, more_s: float) -> Demand:
-    return replace(demand, alone_s=demand.alone_s + more_s) if more_s else demand
+    return demand._replace(alone_s=demand.alone_s + more_s) if more_s else demand

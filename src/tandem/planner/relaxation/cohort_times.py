@@ -148,6 +148,7 @@ def _least_of_longest(falling: Sequence[_Line], rising: Sequence[_Line], least: 
             apart_s, closer_s = down.here_s - up.here_s, up.more_s - down.more_s
             share = apart_s / closer_s if closer_s else least
             share = min(max(share, least), 1.0)
-            met_s = max(down.here_s + share * down.more_s, up.here_s + share * up.more_s)
-            longest_s = max(longest_s, met_s)
+            longest_s = max(
+                longest_s, down.here_s + share * down.more_s, up.here_s + share * up.more_s
+            )
     return longest_s

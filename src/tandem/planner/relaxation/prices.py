@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.stage import embedding_cost, head_cost, sampling_cost
-from tandem.plan.interposition import Visit, token_sweeps
+from tandem.plan.interposition import Visit, own_visits, token_sweeps
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.candidate import (
     COHORTS,
@@ -24,7 +25,6 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
 from tandem.planner.relaxation.ended import Between, Served, decoding_per_sweep, ended_per_sweep
 from tandem.planner.relaxation.layer_prices import LayerPrices
-from tandem.planner.relaxation.programme import Solver
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import Span, SweepKind, alone_kinds, steady_kinds
 from tandem.planner.relaxation.way import Way
@@ -32,6 +32,7 @@ from tandem.planner.relaxation.way_shares import WayShares
 
 if TYPE_CHECKING:
     from tandem.planner.relaxation.fixed_costs import FixedCosts
+    from tandem.planner.relaxation.solver import Solver
 
 
 class Prices:
@@ -44,7 +45,6 @@ class Prices:
 
     def __init__(self, question: Question, footprint: Footprint) -> None:
         self.question, self.footprint = question, footprint
-        self.solver = Solver()
         self.layer = LayerPrices(question, footprint)
         windows = question.model.layer_windows
         self.layers_of = {window: windows.count(window) for window in sorted(set(windows))}
@@ -64,6 +64,13 @@ class Prices:
         self._held_bytes: dict[tuple[int, Rows], int] = {}
         self.fixed_costs: dict[tuple[Way, Rows, SweepKind], FixedCosts] = {}
         self._device = accelerator_rates(question.hardware, question.precision.activations)
+
+    @cached_property
+    def solver(self) -> "Solver":
+        """Which few need, of those who import this: it takes as long to import as all the rest."""
+        from tandem.planner.relaxation.solver import Solver
+
+        return Solver()
 
     def shares(self, way: Way) -> WayShares:
         """What all programmes of a way begin with."""
@@ -179,9 +186,7 @@ class Prices:
         """On the accelerator, outside stages that rows share: a sweep's passes of a cohort's own,
         and the attention of the others.
         """
-        sweeps = self._token(way)
-        passes = sum(visit.layer != visit.at for visits in sweeps for visit in visits)
-        passes *= _taking_part(way)
+        passes = own_visits(self.question.model.num_layers, way.passes) * _taking_part(way)
         dense = len(self.question.model.dense_layers)
         each_s = self.layer.of("resident", cohort).chain_s
         if dense:
@@ -190,7 +195,7 @@ class Prices:
             count * max(line.at(through) for line in self.attention[window].device)
             for window, count in self.layers_of.items()
         )
-        return passes / len(sweeps) * each_s + (attention_s if through else 0.0)
+        return passes / len(self._token(way)) * each_s + (attention_s if through else 0.0)
 
     def _token(self, way: Way) -> tuple[tuple[Visit, ...], ...]:
         return token_sweeps(self.question.model.num_layers, way.passes)

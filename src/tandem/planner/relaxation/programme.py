@@ -1,18 +1,17 @@
-"""A linear programme, built row by row and minimised by HiGHS."""
+"""A linear programme, built row by row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from typing import TYPE_CHECKING
 
-import highspy
-import numpy as np
+if TYPE_CHECKING:  # which takes as long to import as all of the planner
+    from highspy import HighsBasis
 
 INFINITY = float("inf")
-_TOLERANCE = 1e-10  # the finest that HiGHS takes
 
 Entries = Sequence[tuple[int, float]]
 """Columns and their coefficients."""
-_Row = tuple[Entries, float, bool]
+Row = tuple[Entries, float, bool]
 """Entries, what they are at most, and whether they are that."""
 
 
@@ -27,7 +26,7 @@ class Optimum:
 
     value: float
     columns: tuple[float, ...]
-    basis: highspy.HighsBasis
+    basis: "HighsBasis"
 
 
 @dataclass(slots=True)
@@ -39,7 +38,17 @@ class Programme:
     """
 
     _columns: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
-    _rows: list[_Row] = field(default_factory=list[_Row])
+    _rows: list[Row] = field(default_factory=list[Row])
+
+    @property
+    def columns(self) -> Sequence[tuple[float, float]]:
+        """Each one's cost, and what it is at most."""
+        return self._columns
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """In the order in which they were asked for."""
+        return self._rows
 
     @property
     def size(self) -> tuple[int, int]:
@@ -62,93 +71,3 @@ class Programme:
     def equal(self, entries: Entries, value: float) -> None:
         """Ask that `entries == value`."""
         self._rows.append((entries, value, True))
-
-    def model(self) -> highspy.HighsLp:
-        """In the solver's form."""
-        model = highspy.HighsLp()
-        num_columns, num_rows = len(self._columns), len(self._rows)
-        model.num_col_, model.num_row_ = num_columns, num_rows
-        every, limits, is_equality = zip(*self._rows, strict=True)
-        model.col_cost_, model.col_upper_ = np.array(self._columns).T.copy()
-        model.col_lower_ = np.zeros(num_columns)
-        flat = np.fromiter(chain.from_iterable(chain.from_iterable(every)), np.float64)
-        columns, factors = flat[::2].astype(np.int64), flat[1::2]
-        rows = np.repeat(np.arange(num_rows), [len(entries) for entries in every])
-        # a column that a row names more than once has the sum
-        places = rows * num_columns + columns
-        sums = np.bincount(places, factors, num_rows * num_columns)
-        dense = sums.reshape(num_rows, num_columns)
-        scales = np.abs(dense).max(axis=1)
-        scales[scales == 0.0] = 1.0
-        most = np.array(limits) / scales
-        model.row_lower_ = np.where(is_equality, most, -INFINITY)
-        model.row_upper_ = most
-        row_of, column_of = dense.nonzero()
-        matrix = model.a_matrix_
-        matrix.format_ = highspy.MatrixFormat.kRowwise
-        matrix.start_ = np.searchsorted(row_of, np.arange(num_rows + 1)).astype(np.int32)
-        matrix.index_ = column_of.astype(np.int32)
-        matrix.value_ = dense[row_of, column_of] / scales[row_of]
-        return model
-
-
-class Solver:
-    """HiGHS, for one programme after the other; what it gives depends on none before, but for one
-    whose basis it is given.
-
-    Attributes:
-        programmes: that it was given.
-    """
-
-    def __init__(self) -> None:
-        self.programmes: int = 0
-        self._highs = highspy.Highs()
-        for option, value in _OPTIONS.items():
-            self._highs.setOptionValue(option, value)
-
-    def minimise(
-        self, programme: Programme, begin: highspy.HighsBasis | None = None
-    ) -> Optimum | None:
-        """The optimum; None if the rows contradict each other.
-
-        Args:
-            begin: of a programme of as many rows and columns; of several optima, the one that is
-                found depends on it.
-
-        Raises:
-            RuntimeError: the solver gave up.
-        """
-        self.programmes += 1
-        model = programme.model()
-        # presolving costs as much as solving, so most are solved without; but then no contradiction
-        # is certain: of rows that leave one point, rounding leaves none. A few the dual simplex
-        # never tells, and the primal one does
-        for presolve, basis, strategy in (
-            ("off", begin, _DUAL),
-            ("on", None, _DUAL),
-            ("on", None, _PRIMAL),
-        ):
-            self._highs.setOptionValue("presolve", presolve)
-            self._highs.setOptionValue("simplex_strategy", strategy)
-            self._highs.passModel(model)
-            if basis is not None:
-                self._highs.setBasis(basis)
-            self._highs.run()
-            status = self._highs.getModelStatus()
-            if status == highspy.HighsModelStatus.kOptimal:
-                value = self._highs.getInfo().objective_function_value
-                columns = tuple(self._highs.getSolution().col_value)
-                return Optimum(value, columns, self._highs.getBasis())
-            if status == highspy.HighsModelStatus.kInfeasible and presolve == "on":
-                return None
-        raise RuntimeError(f"the linear programme ended as '{status.name}'")
-
-
-_DUAL, _PRIMAL = 1, 4
-"""HiGHS's numbers of simplex methods."""
-_OPTIONS = {
-    "output_flag": False,
-    "threads": 1,
-    "primal_feasibility_tolerance": _TOLERANCE,
-    "dual_feasibility_tolerance": _TOLERANCE,
-}

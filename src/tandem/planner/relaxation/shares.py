@@ -8,9 +8,7 @@ rate.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from highspy import HighsBasis
+from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.relaxation.attention_shares import AttentionForms, Form, attention_forms
@@ -32,6 +30,9 @@ from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
 
+if TYPE_CHECKING:
+    from highspy import HighsBasis
+
 _LENT: frozenset[LayerHome] = frozenset(("host", "host-mlp", "experts-host"))
 
 
@@ -39,7 +40,7 @@ class Start(NamedTuple):
     """The basis of a programme of so many rows and columns."""
 
     size: tuple[int, int]
-    basis: HighsBasis
+    basis: "HighsBasis"
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,10 +130,13 @@ class Kinds:
 
     def hopeless(self, best_per_s: float) -> frozenset[Kind]:
         """Kinds that promise so much less than the best option that no small change helps them."""
-        most: dict[Kind, float] = {}
+        least, reached = _HOPELESS * best_per_s, dict[Kind, bool]()
         for kind, pile in self._all_piles():
-            most[kind] = max(most.get(kind, 0.0), pile.most_per_s())
-        return frozenset(kind for kind, found in most.items() if 0 < found < _HOPELESS * best_per_s)
+            if not reached.get(kind):
+                found = pile.reaches(least)
+                if found is not None:
+                    reached[kind] = found
+        return frozenset(kind for kind, found in reached.items() if not found)
 
     def _all_piles(self) -> list[tuple[Kind, KindPile]]:
         return [entry for _, piles in self._piles.values() for entry in piles.items()]

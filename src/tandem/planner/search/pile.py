@@ -56,10 +56,22 @@ class Pile:
         entry = _Entry(-most_per_s, candidate.streamed, rows, number, candidate, 0, lends)
         heapq.heappush(self._heap, entry)
 
-    def most_per_s(self) -> float:
-        """Tokens per second that none of them exceeds, those taken included, by a first look."""
-        self._settle(0.0, looks=1)
-        return max(self._taken_per_s, self._first_per_s)
+    def reaches(self, per_s: float) -> bool | None:
+        """Whether any of them, those taken included, may reach so many tokens per second, by a
+        first look; None: all are out of the question by that. No more are looked at than that
+        takes.
+        """
+        seen = [-entry.minus_tokens_per_s for entry in self._heap if entry.looks]
+        if self._taken_per_s:
+            seen.append(self._taken_per_s)
+        most_per_s = max(seen, default=None)
+        while self._heap and not self._heap[0].looks:
+            if most_per_s is not None and (most_per_s >= per_s or self._first_per_s < per_s):
+                break
+            found = self._look()
+            if found is not None:
+                most_per_s = max(most_per_s or 0.0, found)
+        return None if most_per_s is None else most_per_s >= per_s
 
     @property
     def _first_per_s(self) -> float:
@@ -102,11 +114,16 @@ class Pile:
             entry = self._heap[0]
             if -entry.minus_tokens_per_s <= least:
                 return
-            seen = self._seen(entry)
-            if seen is None:
-                heapq.heappop(self._heap)
-            else:
-                heapq.heapreplace(self._heap, seen)
+            self._look()
+
+    def _look(self) -> float | None:
+        """At the first one: what it then promises, or None if it is out of the question."""
+        seen = self._seen(self._heap[0])
+        if seen is None:
+            heapq.heappop(self._heap)
+            return None
+        heapq.heapreplace(self._heap, seen)
+        return -seen.minus_tokens_per_s
 
     def _seen(self, entry: _Entry) -> _Entry | None:
         """After one more look."""

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 from tandem.cost.quantized import COMPILED, PreciseStage
-from tandem.cost.rates import DeviceRates
+from tandem.cost.rates import HOST_OPERATION_S, DeviceRates
 from tandem.cost.recoding import coded_attention_cost
 from tandem.cost.stage import (
     CostBreakdown,
@@ -15,7 +15,6 @@ from tandem.cost.stage import (
     merge_cost,
     stage_cost,
 )
-from tandem.cost.sweep_time import HOST_OPERATION_S
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp
 from tandem.runtime.paced.costs import PacedLane

@@ -15,7 +15,7 @@ from tandem.planner.offline.relaxation.shares import BlockShares, least_shares
 from tandem.planner.offline.relaxation.way import BlockWay, block_ways
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.times import BlockTimes
-from tandem.planner.relaxation.programme import Solver
+from tandem.planner.relaxation.solver import Solver
 from tandem.spec.kv_type import CodeType
 
 

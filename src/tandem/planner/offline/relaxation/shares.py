@@ -30,7 +30,8 @@ from tandem.planner.offline.relaxation.memory import limit_memory
 from tandem.planner.offline.relaxation.way import BlockWay
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.times import BlockTimes
-from tandem.planner.relaxation.programme import Entries, Programme, Solver
+from tandem.planner.relaxation.programme import Entries, Programme
+from tandem.planner.relaxation.solver import Solver
 
 
 @dataclass(frozen=True, slots=True)
