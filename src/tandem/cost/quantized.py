@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tandem.cost.rates import DeviceRates
 from tandem.cost.stage import CostBreakdown, cost_of
+from tandem.cost.varying_rows import VaryingRows
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import AcceleratorFacts
 from tandem.spec.operations import Operation, WeightShape
@@ -135,8 +136,15 @@ class PreciseStage:
         routed = (op.read_weight_share(tokens) * few.size_bytes for op, few, _ in self._routed)
         return self._few.size_bytes + sum(routed)
 
-    def cost(self, tokens: int, rates: DeviceRates) -> CostBreakdown:
-        """As `stage_cost`, with each weight in its own type."""
+    def cost(
+        self, tokens: int, rates: DeviceRates, varying: VaryingRows | None = None
+    ) -> CostBreakdown:
+        """As `stage_cost`, with each weight in its own type.
+
+        Args:
+            varying: what rows sweeps have of which `tokens` is a mean; no fewer are computed than
+                if all had so many.
+        """
         read = self._few if self._kernels.by_codes(tokens) else self._many
         apart_bytes = read.apart_bytes + tokens * read.apart_per_row
         for op, few, many in self._routed:
@@ -150,7 +158,10 @@ class PreciseStage:
         kernels = round(self._num_operations + read.kernels)
         # experts' tiles are of fewer rows, each another number
         by_codes = self._few != self._many and self._kernels.by_codes(tokens)
-        rows = rates.whole_tiles(tokens, by_codes=by_codes)
+        rows: float = rates.whole_tiles(tokens, by_codes=by_codes)
+        tile = rates.tile(by_codes=by_codes)
+        if varying is not None and tile > 1:
+            rows = max(rows, varying.whole_tiles(tile))
         flops = rows * self._flops_per_token + tokens * self._routed_flops_per_token
         found = cost_of(flops, size, kernels, rates)
         return found.after(apart_bytes / (rates.bytes_per_s * rates.dequantize_share))

@@ -33,9 +33,13 @@ class DeviceRates:
     quantize_share: float = 1.0
     dequantize_share: float = 1.0
 
+    def tile(self, *, by_codes: bool = False) -> int:
+        """Rows that a linear map computes at a time."""
+        return self.code_tile_rows if by_codes else self.tile_rows
+
     def whole_tiles(self, rows: int, *, by_codes: bool = False) -> int:
         """Rows that a linear map of so many computes, as far as known; never fewer for more."""
-        tile = self.code_tile_rows if by_codes else self.tile_rows
+        tile = self.tile(by_codes=by_codes)
         if tile == 1:
             return rows
         counted = rows if rows <= self.counted_rows else int(self.counted_rows)

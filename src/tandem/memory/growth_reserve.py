@@ -3,9 +3,13 @@
 _DIVISOR = 16
 
 
-def growth_reserve(running: int, total_blocks: int) -> int:
-    """Of a pool, while another request is to begin: one for each that runs, a sixteenth at most."""
-    return min(running, total_blocks // _DIVISOR)
+def growth_reserve(growing: int, total_blocks: int) -> int:
+    """Of a pool, while another request is to begin: a sixteenth at most.
+
+    Args:
+        growing: requests that run and may still begin a block; one is kept for each.
+    """
+    return min(growing, total_blocks // _DIVISOR)
 
 
 def with_growth_reserve(requests: int, held_blocks: int) -> int:

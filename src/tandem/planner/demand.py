@@ -23,6 +23,7 @@ from tandem.cost.stage import (
     staged_qkv_bytes,
     token_bytes,
 )
+from tandem.cost.varying_rows import VaryingRows
 from tandem.cost.weight_parts import weight_part_bytes
 from tandem.memory.page import KVPageSpec
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
@@ -115,7 +116,9 @@ class Demands:
             for dense, stages in ((False, self._stages), (True, self._dense_stages))
             for part, stage in stages.items()
         }
-        self._stage_costs: dict[tuple[Part, int, bool, bool], CostBreakdown] = {}
+        self._stage_costs: dict[
+            tuple[Part, int, bool, bool, VaryingRows | None], CostBreakdown
+        ] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self._cpu_key_flops = CPU_CODE_FLOPS * 2 * model.kv_size if page.code_bits else 0.0
         self.measured: MeasuredHost | None = _measured_host(question, page, self._pair_flops)
@@ -296,16 +299,19 @@ class Demands:
         if op.part is Part.EMBED:
             return embedding_cost(model, tokens, dtype, rates)
         if op.kind is OpKind.STAGE:
-            return self._stage(op, tokens, filled=any(map(_is_filled, lanes)))
+            return self._stage(op, tokens, lanes)
         assert op.kind is OpKind.MERGE, op
         return merge_cost(model, tokens, rates)
 
-    def _stage(self, op: ProgramOp, tokens: int, *, filled: bool) -> CostBreakdown:
-        dense = op.layer in self._dense
-        key = (op.part, tokens, dense, filled)
+    def _stage(self, op: ProgramOp, tokens: int, lanes: Sequence[Load]) -> CostBreakdown:
+        dense, filled = op.layer in self._dense, any(map(_is_filled, lanes))
+        varying = None
+        if tokens > self._device.counted_rows and not filled:
+            varying = _varying(lanes)
+        key = (op.part, tokens, dense, filled, varying)
         if key not in self._stage_costs:
             rates = self._filled if filled else self._device
-            self._stage_costs[key] = self._summed[op.part, dense].cost(tokens, rates)
+            self._stage_costs[key] = self._summed[op.part, dense].cost(tokens, rates, varying)
         return self._stage_costs[key]
 
     def _attention(
@@ -417,6 +423,16 @@ def _measured_card(
 
 def _is_filled(lane: Load) -> bool:
     return isinstance(lane, LaneLoad) and lane.filled
+
+
+def _varying(lanes: Sequence[Load]) -> VaryingRows | None:
+    """Rows of all lanes together; None: not of all of them it is said."""
+    found = VaryingRows(0)
+    for lane in lanes:
+        if not isinstance(lane, LaneLoad) or lane.varying is None:
+            return None
+        found = found.plus(lane.varying)
+    return found
 
 
 def _measured_s(measured: "MeasuredAttention", lane: Load, tier: Tier, window: int) -> float:

@@ -2,9 +2,9 @@
 
 There, they are at different points of their outputs: one holds its prompt, what it has generated so
 far, and what its last block has room for. An engine admits by what requests hold now, and keeps a
-reserve for those that grow. So as many run as leave that reserve free, room for the prompt that is
-read next, and for the times at which more of them than usual are near their ends: else some would
-be preempted, and computed again.
+reserve for those that may still begin a block. So as many run as leave that reserve free, room for
+the prompt that is read next, and for the times at which more of them than usual are near their
+ends: else some would be preempted, and computed again.
 """
 
 import math
@@ -26,6 +26,7 @@ class Wants(NamedTuple):
     Attributes:
         every: with room for the ends of all. others: of all but one.
         steady: with the prompt that is read next, without a reserve. least: at least so many.
+        growing: of the rows, those that may still begin a block, at most.
     """
 
     rows: int
@@ -34,13 +35,14 @@ class Wants(NamedTuple):
     steady: int
     prompt: int
     least: int = 0
+    growing: int = 0
 
     def of(self, pool_blocks: int, *, followed: bool, reading: bool) -> int:
         """Of a pool of so many, as `HeldBlocks.wanted`."""
         every = self.every
         if self.rows <= 1:
             return every
-        reserve = growth_reserve(self.rows, pool_blocks)
+        reserve = growth_reserve(self.growing, pool_blocks)
         steady = max(self.least, self.steady + reserve)
         if not followed:
             return min(steady, every)
@@ -57,12 +59,14 @@ class HeldBlocks:
         prompt: of one that has read its prompt.
         last: of one of mean length when it ends, and no less than the mean, which long requests
             raise, since they run longer.
+        grows: whether any begins a block after its first one.
     """
 
     mean: float
     deviation: float
     prompt: int
     last: float
+    grows: bool = True
 
     @staticmethod
     def of(lengths: Lengths, block_size: int) -> "HeldBlocks":
@@ -71,6 +75,8 @@ class HeldBlocks:
         Args:
             block_size: tokens.
         """
+        if _blocks(lengths.longest_tokens, block_size) == 1:
+            return HeldBlocks(1.0, 0.0, prompt=1, last=1.0, grows=False)
         # a block that has been begun is held whole
         mean = (lengths.context_tokens + (block_size + 1) / 2) / block_size
         mean = min(mean, _blocks(lengths.longest_tokens, block_size))
@@ -107,7 +113,8 @@ class HeldBlocks:
         spread = _MARGIN * self.deviation * math.sqrt(rows)
         steady = math.ceil(rows * self.mean + spread) + self.prompt
         others = math.ceil((rows - 1) * self.last)
-        return Wants(rows, every, others, steady, self.prompt, math.ceil(self.last))
+        growing = rows if self.grows else 0
+        return Wants(rows, every, others, steady, self.prompt, math.ceil(self.last), growing)
 
 
 def _blocks(tokens: int, block_size: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tandem.plan.online import OnlinePlan
 from tandem.planner.candidate import Candidate
+from tandem.planner.held_blocks import HeldBlocks
 from tandem.planner.passing import LEAVING_SWEEPS, passing_sweeps
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
@@ -104,7 +105,7 @@ def _wave(question: Question, candidate: Candidate, plan: OnlinePlan) -> Wave:
         per_prompt, leaving = sweeps / here, float(LEAVING_SWEEPS)
     return Wave(
         homes=(
-            Home(device, on_device, True),
+            Home(device, on_device, HeldBlocks.of(question.lengths, plan.block_size).grows),
             Home(host, on_host, False, per_token, per_prompt, leaving),
         ),
         places=places,

@@ -3,6 +3,7 @@
 from typing import NamedTuple, Protocol
 
 from tandem.cost.stage import AttentionWork
+from tandem.cost.varying_rows import VaryingRows
 from tandem.spec.tier import Tier
 
 _NONE = AttentionWork(0, 0, 0)
@@ -74,6 +75,7 @@ class LaneLoad(NamedTuple):
         split: query tokens that both tiers count, their keys lying in both.
         filled: prompts take all that those which decode leave of a step, so that its tokens are
             known however many these are.
+        varying: else, what tokens sweeps have of which `tokens` is a mean; None: it is not said.
     """
 
     device: TierLoad = TierLoad()
@@ -81,6 +83,7 @@ class LaneLoad(NamedTuple):
     logits: int = 0
     split: int = 0
     filled: bool = False
+    varying: VaryingRows | None = None
 
     @property
     def tokens(self) -> int:

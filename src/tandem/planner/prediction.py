@@ -37,10 +37,12 @@ class Predictor:
 
     def __init__(self, question: Question, sweeps: Sweeps, like: "Predictor | None" = None) -> None:
         self._q, self._sweeps = question, sweeps
-        if like is not None and question.asks_the_same_as(like._q):
+        tiled = question.tile_rows > 1
+        alike = like is not None and tiled == (like._q.tile_rows > 1)
+        if like is not None and alike and question.asks_the_same_as(like._q):
             self.loads, self.pace = like.loads, like.pace
         else:
-            self.loads = Loads(question.lengths)
+            self.loads = Loads(question.lengths, tiled=tiled)
             self.pace = PromptPace(question, self.loads)
         precise = question.model.experts is None and not question.precision.quantized
         self._convex = precise and question.follows_lines
@@ -169,7 +171,7 @@ class Predictor:
 
     def _predict(self, candidate: Candidate) -> Prediction:
         rates = self.rates(candidate)
-        load = self.loads.of(self.pace.decoding(candidate))
+        load = self.pace.decode_load(candidate)
         decode = self._sweeps.time(candidate.elsewhere, load)
         steady = self._steady(candidate, decode, rates.prefill_share)
         steady = replace(steady, period_s=max(steady.period_s, rates.tpot_s))
@@ -178,7 +180,7 @@ class Predictor:
 
     def decode_s(self, candidate: Candidate) -> float:
         """Seconds of a sweep that reads no prompt."""
-        load = self.loads.of(self.pace.decoding(candidate))
+        load = self.pace.decode_load(candidate)
         return self._sweeps.time(candidate.elsewhere, load).period_s
 
     def decode_share(self, candidate: Candidate) -> float:
@@ -316,7 +318,7 @@ class Predictor:
         return slower * bound_s(chunk), slower * steady_s / chunks.share
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
-        return time_of(candidate.elsewhere, self.loads.of(self.pace.decoding(candidate)))
+        return time_of(candidate.elsewhere, self.pace.decode_load(candidate))
 
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""

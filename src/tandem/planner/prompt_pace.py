@@ -59,11 +59,15 @@ class Pace(NamedTuple):
 
 
 class PromptPace:
-    """Of candidates of one question; those with the same requests in the same places share one."""
+    """Of candidates of one question; those with the same requests in the same places share one.
+
+    Attributes:
+        lengths: the workload's.
+    """
 
     def __init__(self, question: Question, loads: Loads) -> None:
         self._loads = loads
-        self._question, self._lengths = question, question.lengths
+        self._question, self.lengths = question, question.lengths
         self._layers = question.model.num_layers
         self._step_of = question.step_of
         self._paces: dict[tuple[Strategy, int, int, int, int, int, bool], Pace] = {}
@@ -81,7 +85,7 @@ class PromptPace:
         return pace
 
     def _pace(self, candidate: Candidate, places: int) -> Pace:
-        lengths, served = self._lengths, candidate.served(self._layers)
+        lengths, served = self.lengths, candidate.served(self._layers)
         room = self.room(candidate)
         ended = served / lengths.decode_sweeps
         on_host = 1 - candidate.device_rows / served
@@ -113,7 +117,7 @@ class PromptPace:
         Args:
             apart: sweeps from one prompt to the next of those that leave.
         """
-        reading = candidate.rows * self._lengths.prompt_tokens / chunk
+        reading = candidate.rows * self.lengths.prompt_tokens / chunk
         return reading, max(0.0, candidate.host_rows * apart - reading)
 
     def decoding(self, candidate: Candidate) -> Candidate:
@@ -131,21 +135,30 @@ class PromptPace:
 
     def chunk_alone(self, candidate: Candidate) -> int:
         """Prompt tokens of a sweep that reads any, where nothing else runs."""
-        return chunk_tokens(0.0, self._lengths.prompt_tokens, self.room(candidate.idle()))
+        return chunk_tokens(0.0, self.lengths.prompt_tokens, self.room(candidate.idle()))
+
+    def decode_load(self, candidate: Candidate) -> SweepLoad:
+        """Of a sweep that reads no prompt."""
+        places = num_places(self._question, candidate)
+        return self._loads.of(self.decoding(candidate), places=places)
 
     def loads(
-        self, candidate: Candidate, chunk: int, hosted: float
+        self, candidate: Candidate, chunk: int, hosted: float, *, tiles: bool = True
     ) -> list[tuple[float, SweepLoad]]:
         """Sweeps with a chunk of a prompt, whose KV goes to the host in a share of the cases: by
         their weights.
+
+        Args:
+            tiles: whether those that rows fill, with places empty, are told apart.
         """
         if candidate.reads_here:
             hosted = 0.0
         if hosted > _NEARLY_ALL:
             hosted = 1.0
         decoding, filled = self.decoding(candidate), chunk >= self.room(candidate)
+        places = num_places(self._question, candidate) if tiles else 0
         return [
-            (weight, self._loads.of(decoding, chunk, host_chunk, filled=filled))
+            (weight, self._loads.of(decoding, chunk, host_chunk, filled=filled, places=places))
             for host_chunk, weight in ((False, 1 - hosted), (True, hosted))
             if weight
         ]

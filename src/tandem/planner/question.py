@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 USUAL_STEP_TOKENS = 2048
 """As an engine's that is told nothing else."""
 
+_LONG_PROMPT = 2.0
+"""Tokens in the mean."""
+
 Objective = Literal["throughput", "latency"]
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "latency")
 
@@ -100,6 +103,13 @@ class Lengths:
     def prompt_seen_tokens(self) -> float:
         """Of a prompt whose middle token sees as many as the mean token of all prompts does."""
         return self.prompt_tokens * self.prompt_unevenness
+
+    @property
+    def prompts_are_rows(self) -> bool:
+        """Whether a prompt that is read is hardly more of a sweep than a row that decodes: the
+        tokens of longer ones vary from sweep to sweep by more than the rows do.
+        """
+        return self.prompt_tokens < _LONG_PROMPT
 
     @property
     def later_tokens(self) -> float:

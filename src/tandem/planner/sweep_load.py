@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from tandem.planner.candidate import Candidate
+from tandem.cost.varying_rows import VaryingRows
+from tandem.planner.candidate import COHORTS, Candidate
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.question import Lengths
 
@@ -35,16 +36,27 @@ class SweepLoad(NamedTuple):
         return [self.main, self.cohort] if self.main.tokens or self.passes else [self.cohort]
 
     @property
+    def num_cohorts(self) -> int:
+        """Of which `cohort` is one."""
+        if self.cohort is None:
+            return 0
+        return COHORTS if self.main.tokens or self.halves else 1
+
+    @property
     def decodes_only(self) -> bool:
         """No prompt is read, and no cohort passes: small enough for rules about small steps."""
         return not (self.cohort or self.main.device.chunk or self.main.host.chunk)
 
 
 class Loads:
-    """Of candidates of one question; those with the same requests in the same places share one."""
+    """Of candidates of one question; those with the same requests in the same places share one.
 
-    def __init__(self, lengths: Lengths) -> None:
-        self._lengths = lengths
+    Args:
+        tiled: whether the accelerator's linear maps compute rows in tiles.
+    """
+
+    def __init__(self, lengths: Lengths, *, tiled: bool = False) -> None:
+        self._lengths, self._tiled = lengths, tiled and lengths.prompts_are_rows
         self._made: dict[tuple[object, ...], SweepLoad] = {}
 
     def of(
@@ -54,21 +66,50 @@ class Loads:
         host_chunk: bool = False,
         *,
         filled: bool = False,
+        places: int = 0,
     ) -> SweepLoad:
         """As `decode_load`.
 
         Args:
             filled: as in `LaneLoad`.
+            places: of all requests that run, of which these decode; 0: tiles are not told apart.
         """
         rows = candidate.device_rows, candidate.host_rows, candidate.device_share
-        key = (candidate.strategy, rows, candidate.passes, chunk, host_chunk, filled)
+        places = places if self._tiled and not filled else 0
+        key = (candidate.strategy, rows, candidate.passes, chunk, host_chunk, filled, places)
         made = self._made.get(key)
         if made is None:
             made = decode_load(candidate, self._lengths, chunk, host_chunk)
             if filled:
                 made = made._replace(main=made.main._replace(filled=True))
+            if places:
+                made = self._varying(made, places, chunk, beside=host_chunk)
             self._made[key] = made
         return made
+
+    def _varying(self, load: SweepLoad, places: int, chunk: int, *, beside: bool) -> SweepLoad:
+        """A place is empty for one sweep after each request, or for one token of its cohort: the
+        next sweep has been submitted when its end is known.
+
+        Args:
+            beside: what a sweep reads is for requests of cohorts, if there are any.
+        """
+        main, cohort = load.main, load.cohort
+        decoding, hosted = main.tokens - chunk, 0
+        if cohort is not None:
+            hosted = cohort.tokens
+            places -= load.num_cohorts * hosted
+            cohort = cohort._replace(varying=self._of_places(hosted, hosted))
+        # whoever begins to read has a place in which nobody decodes
+        begun = 0
+        if chunk and not (beside and cohort is not None):
+            begun = min(decoding, max(1, round(chunk / self._lengths.prompt_tokens)))
+        most = max(decoding, places) - begun + chunk
+        main = main._replace(varying=self._of_places(most, decoding))
+        return load._replace(main=main, cohort=cohort)
+
+    def _of_places(self, most: int, rows: int) -> VaryingRows:
+        return VaryingRows(most, rows / self._lengths.decode_sweeps)
 
 
 def decode_load(

@@ -48,7 +48,7 @@ def sweep_times(
     whole_s = decode_s(decoding)
     prompts = [(0.0, 0.0)]
     for size in sizes:
-        mixed = pace.loads(candidate, size, found.on_host)
+        mixed = pace.loads(candidate, size, found.on_host, tiles=False)
         mixed_s = sum(w * sweeps.time(candidate.elsewhere, load).period_s for w, load in mixed)
         mixed_s -= experts_s(decoding.rows, size)
         prompts.append((float(size), max(0.0, mixed_s - whole_s)))

@@ -30,6 +30,10 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
     return max(planned, longest - total.host)
 
 
-def reserve(running: int, total: BlockNeed) -> BlockNeed:
-    """Room on the device for rows that run already to grow a little before the next one comes."""
-    return BlockNeed(growth_reserve(running, total.device), 0)
+def reserve(growing: int, total: BlockNeed) -> BlockNeed:
+    """Room on the device for rows that run already to grow a little before the next one comes.
+
+    Args:
+        growing: of those, the ones that may still begin a block.
+    """
+    return BlockNeed(growth_reserve(growing, total.device), 0)

@@ -117,18 +117,18 @@ class PrefixDisk:
         return max(0, min(rows_free, _LOOK_AHEAD - len(self._awaited)))
 
     def begin(
-        self, waiting: Iterable[Sequence], *, rows_free: int, running: int, decodes: int
+        self, waiting: Iterable[Sequence], *, rows_free: int, growing: int, decodes: int
     ) -> list[PageJob]:
         """Jobs to submit now.
 
         Args:
             waiting: for a row, in their order; without those that wait for the disk.
-            running: rows that may grow. decodes: those that decode.
+            growing: rows that may still begin a block. decodes: those that decode.
         """
         jobs: list[PageJob] = []
         for sequence in islice(waiting, self._most_looked_at(rows_free)):
             if not sequence.looked_up:
-                jobs += self._look_up(sequence, running, decodes)
+                jobs += self._look_up(sequence, growing, decodes)
         while self._unwritten and self._num_writes < self._most_writes:
             block, digest = self._unwritten.popitem(last=False)
             slot = None if digest in self._index else self._index.reserve(digest)
@@ -191,13 +191,13 @@ class PrefixDisk:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def _look_up(self, sequence: Sequence, running: int, decodes: int) -> list[PageJob]:
+    def _look_up(self, sequence: Sequence, growing: int, decodes: int) -> list[PageJob]:
         """Begin to read what a request lacks in memory."""
         found = self._found(sequence)
         if not (found.wanted or found.under_way) or not self._pays(found, sequence, decodes):
             sequence.looked_up = True
             return []
-        if self.tier is Tier.DEVICE and not self._may_begin(sequence, running):
+        if self.tier is Tier.DEVICE and not self._may_begin(sequence, growing):
             return []  # nor can it get a row
         sequence.looked_up = True
         jobs: list[PageJob] = []
@@ -253,11 +253,11 @@ class PrefixDisk:
             )
         )
 
-    def _may_begin(self, sequence: Sequence, running: int) -> bool:
+    def _may_begin(self, sequence: Sequence, growing: int) -> bool:
         """Whether there is room for all of a request's tokens, as it is asked for a row."""
         matched = self._kv.matched(sequence, UNLIMITED)
         need = self._kv.admission_need(sequence, matched, UNLIMITED, len(sequence.tokens))
-        return need.plus(reserve(running, self._kv.total())).fits(self._kv.free())
+        return need.plus(reserve(growing, self._kv.total())).fits(self._kv.free())
 
     def _was_read(self, read: PageRead, end: PageJobDone) -> None:
         del self._reads[read.digest]

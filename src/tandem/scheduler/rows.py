@@ -193,6 +193,11 @@ class RowTable:
             longer = longer[np.argsort(self.order[longer], kind="stable")]
         return Runnable(single.nonzero()[0], longer)
 
+    def growing(self, block_size: int) -> NDArray[np.bool_]:
+        """Of all rows, those that run and may still begin a block; the last token needs no KV."""
+        running = self.state == int(RowState.RUNNING)
+        return running & (self.num_blocks * block_size < self.limit - 1)
+
     def set_stop_ids(self, row: int, token_ids: Iterable[int]) -> None:
         """Tokens that end a row's sequence; what has no place is told by `many_stops`."""
         ids = sorted(token_ids)

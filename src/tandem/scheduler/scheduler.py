@@ -220,11 +220,11 @@ class Scheduler:
             return []
         rows_free = self.rows.num_free
         if not self.disk.looks_up(self.waiting, rows_free, by_rank=not self.orders_prompts):
-            return self.disk.begin((), rows_free=0, running=0, decodes=0)
+            return self.disk.begin((), rows_free=0, growing=0, decodes=0)
         view = self.view()
-        running = self.rows.count(RowState.RUNNING)
+        growing = int(np.count_nonzero(self.rows.growing(self.config.block_size)))
         decodes = len(view.runnable.decodes)
-        return self.disk.begin(view.waiting, rows_free=rows_free, running=running, decodes=decodes)
+        return self.disk.begin(view.waiting, rows_free=rows_free, growing=growing, decodes=decodes)
 
     def disk_done(self, ends: "list[PageJobDone]") -> None:
         """Take in what the disk has done."""

@@ -58,6 +58,15 @@ def test_the_reserve_and_the_next_prompt_are_counted() -> None:
     assert held.wanted(28, 320, reading=True) == 28 * 9 + 20 + 8
 
 
+def test_those_that_never_outgrow_a_block_hold_it_whole_and_want_no_reserve() -> None:
+    held = HeldBlocks.of(lengths_of((1, 1), (50, 50)), SIZE)
+    assert (held.mean, held.deviation, held.last) == (1, 0, 1)
+    assert held.wanted(29, 320) == 29
+    # one token more than a block has: the last one needs no KV
+    assert not HeldBlocks.of(lengths_of((1, 1), (64, 64)), SIZE).grows
+    assert HeldBlocks.of(lengths_of((1, 1), (65, 65)), SIZE).grows
+
+
 def test_more_requests_never_want_less_and_a_larger_pool_never_holds_fewer() -> None:
     for prompt, generate in (((1, 1), (50, 50)), ((400, 600), (60, 70)), ((9, 900), (400, 600))):
         held = HeldBlocks.of(lengths_of(prompt, generate), SIZE)

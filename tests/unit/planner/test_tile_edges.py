@@ -1,6 +1,7 @@
 """Plans where the accelerator multiplies rows in tiles."""
 
 from dataclasses import replace
+from math import ceil
 
 import pytest
 from hypothesis import given
@@ -34,9 +35,11 @@ def tiled(question: Question, rows: int | None) -> Question:
     return replace(question, hardware=replace(question.hardware, accelerator=card))
 
 
-def asked(rows: int | None, generate: str = "60", share: float = 1.0) -> Question:
+def asked(
+    rows: int | None, generate: str = "60", share: float = 1.0, prompt: str = "1"
+) -> Question:
     """Many short requests, whose products are bound by arithmetic."""
-    question = ask(LLAMA, "a10g", prompt="1", generate=generate, requests=2000)
+    question = ask(LLAMA, "a10g", prompt=prompt, generate=generate, requests=2000)
     weights = Footprint(question).layer_bytes * LAYERS
     device_bytes = int(2 * weights + share * 4e9)
     return tiled(replace(question, device_bytes=device_bytes), rows)
@@ -55,9 +58,36 @@ def test_rows_of_one_tile_take_as_long_and_the_next_one_s_longer() -> None:
     assert rows[1] == pytest.approx(decode_s(asked(None, "2000"), 384), rel=1e-12)
 
 
-def test_where_requests_end_in_every_sweep_tiles_are_not_told_apart() -> None:
+def test_where_requests_end_in_every_sweep_longer_prompts_leave_tiles_unknown() -> None:
+    tiled, plain = asked(128, "20", prompt="8"), asked(None, "20", prompt="8")
     for rows in (383, 384, 385):
-        assert decode_s(asked(128, "20"), rows) == decode_s(asked(None, "20"), rows)
+        assert decode_s(tiled, rows) == decode_s(plain, rows)
+
+
+def test_where_requests_end_in_every_sweep_their_places_are_empty_once() -> None:
+    """Of 20 tokens each: 405 places hold 384 rows in the mean, which are three tiles or four."""
+
+    def longer_s(rows: int, generate: str = "20") -> float:
+        tiled, plain = asked(128, generate), asked(None, generate)
+        return decode_s(tiled, rows) - decode_s(plain, rows)
+
+    four_s = longer_s(420, generate="2000")
+    # 384 places: no sweep has more than three tiles
+    assert longer_s(383) < 0.02 * four_s
+    assert longer_s(394) < 0.25 * four_s
+    assert 0.25 * four_s < longer_s(404) < 0.75 * four_s
+    # of 421 places, 22 are empty: four tiles in all sweeps but a few
+    assert longer_s(420) == pytest.approx(four_s, rel=0.02)
+
+
+def test_plans_of_requests_that_end_in_every_sweep_fill_tiles() -> None:
+    """On a probed card, 198 requests made 195 rows, which took as long as 256."""
+    truth = Perturbation(1, terms=0.3, tile_rows=64, jitter=0.02)
+    cell = make_cell("t4-scaled", "llama-2-7b", LAYERS, Load(1, 50), truth)
+    question = virtual_bed(cell).question
+    (planned,) = plan_policies(question, ("auto",))
+    assert planned.plan is not None
+    assert planned.plan.max_num_seqs % 64 < 8
 
 
 def test_prompts_that_fill_a_step_make_its_tiles_known_however_often_requests_end() -> None:
@@ -134,13 +164,15 @@ def test_what_is_proposed_ends_where_a_tile_does(
     hosted = 0 if strategy == "gpu-only" else hosted
     passes = LAYERS if strategy == "asymmetric" else 0
     here = candidate_of(strategy, Elsewhere(), device, hosted, passes)
-    for found in at_tile_edges(here, tile, prompt):
+    ended = device / 49
+    for found in at_tile_edges(here, tile, prompt, ended):
         assert found != here
         assert found.device_rows > 0
         assert (found.host_rows > 0) == (hosted > 0)
         every = found.in_every_sweep()
         ends = {every, every + prompt, found.cohort_rows}
         ends |= {end + found.cohort_rows for end in (every, every + prompt)}
+        ends |= {every + 1 - empty for empty in range(ceil(ended))}
         assert any(end % tile == 0 for end in ends), found
         assert found._replace(device_rows=device, host_rows=hosted) == here
         assert found.device_rows <= device

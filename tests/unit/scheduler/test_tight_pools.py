@@ -111,3 +111,27 @@ def test_a_prompt_takes_no_more_tokens_than_a_step_has_where_a_cohort_preempts()
             assert steps < 500
         engine.check_idle()
         assert engine.scheduler.running.num_preemptions
+
+
+@pytest.mark.parametrize(("output", "most"), [(12, 32), (13, 32), (14, 30)])
+def test_room_to_grow_is_kept_for_those_alone_that_may_still_begin_a_block(
+    output: int, most: int
+) -> None:
+    """Of 32 blocks of 16 tokens, a sixteenth; the last token of a request needs no KV."""
+    setup = Setup(
+        strategy="gpu-only",
+        device_blocks=32,
+        host_blocks=0,
+        block_size=16,
+        max_num_seqs=40,
+        max_num_batched_tokens=400,
+        prefix_caching=False,
+    )
+    with toy_engine(setup) as engine:
+        for number in range(40):
+            engine.core.add_request(request(f"r{number}", 4, output))
+        engine.core.step()
+        assert len(engine.scheduler.rows.owned()) == most
+        while engine.core.has_work():
+            engine.core.step()
+        engine.check_idle()

@@ -48,8 +48,8 @@ class Moves:
         """
         if self._tile_rows > 1:
             pace = self._pace.of(candidate)
-            if pace.finished <= 1:  # else tiles are not told apart, see `Demands`
-                for edge in at_tile_edges(candidate, self._tile_rows, pace.chunk):
+            if pace.finished <= 1 or self._pace.lengths.prompts_are_rows:  # see `Demands`
+                for edge in at_tile_edges(candidate, self._tile_rows, pace.chunk, pace.finished):
                     yield edge
                     if edge.host_rows != candidate.host_rows:
                         yield from self._with_most_here(edge)

@@ -5,16 +5,23 @@ not fall into the next one.
 """
 
 from collections.abc import Iterator
+from math import floor, sqrt
 
 from tandem.planner.candidate import Candidate
 
+_SELDOM = 2.0
+"""Deviations below their mean number, than which places that are empty are hardly ever fewer."""
 
-def at_tile_edges(here: Candidate, tile_rows: int, prompt_tokens: int) -> Iterator[Candidate]:
+
+def at_tile_edges(
+    here: Candidate, tile_rows: int, prompt_tokens: int, ended: float = 0.0
+) -> Iterator[Candidate]:
     """With fewer rows on the accelerator, or cohorts of other sizes, in steps of the same size.
 
     Args:
         tile_rows: that are computed at a time.
         prompt_tokens: of a sweep that reads any: it fills a tile, or the others do.
+        ended: requests per sweep that end, and leave a place empty each.
     """
     if not here.device_rows or here.halves:
         return
@@ -23,8 +30,27 @@ def at_tile_edges(here: Candidate, tile_rows: int, prompt_tokens: int) -> Iterat
         found |= dict.fromkeys(_with_fewer(here, tile_rows, beside))
         if here.has_cohorts:
             found |= dict.fromkeys(_with_cohorts(here, tile_rows, beside))
+    if ended > 1:
+        found |= dict.fromkeys(_with_places(here, tile_rows, ended))
     found.pop(here, None)
     yield from found
+
+
+def _with_places(here: Candidate, tile_rows: int, ended: float) -> Iterator[Candidate]:
+    """With places at the end of a tile, or beyond it by as many as are always empty: there is one
+    more of them than requests that decode. If the host attends to some beside, with fewer of these,
+    or of both.
+    """
+    if here.has_cohorts:
+        return
+    spare = max(0, floor(ended - _SELDOM * sqrt(ended)))
+    last = (here.rows + 1) // tile_rows * tile_rows
+    for places in dict.fromkeys((last, last + spare)):
+        fewer = here.rows + 1 - places
+        if 0 < fewer < here.host_rows:
+            yield here._replace(host_rows=here.host_rows - fewer)
+        if 0 < fewer < here.device_rows:
+            yield here._replace(device_rows=here.device_rows - fewer)
 
 
 def _with_fewer(here: Candidate, tile_rows: int, beside: int) -> Iterator[Candidate]:

@@ -54,6 +54,8 @@ class StepFiller:
     swap_in: list[int] = field(default_factory=list[int])
     resume: list[int] = field(default_factory=list[int])
     owing: int = 0  # blocks of the host, to admissions that leave for it
+    growing: int | None = None  # rows that may still begin a block; None: not counted yet
+    coming_growing: int = 0  # likewise of those that are being admitted
 
     def __post_init__(self) -> None:
         self.budget = self.view.config.max_num_batched_tokens
@@ -277,11 +279,17 @@ class StepFiller:
 
     def _reserve(self) -> BlockNeed:
         """Room for rows that run already to grow a little before the next one comes."""
-        coming = len(self.admissions) + len(self.fetches)
-        running = self.view.rows.count(RowState.RUNNING) + coming
-        if self.view.config.prompts_on_device:  # those of the host do not grow on the device
-            running = max(0, running - self._count(on_host=True))
-        return reserve(running, self.view.kv.total())
+        if self.growing is None:
+            growing = self.view.rows.growing(self.view.config.block_size)
+            if self.view.config.prompts_on_device:  # those of the host do not grow on the device
+                growing &= ~on_the_host(self.view)
+            self.growing = int(np.count_nonzero(growing))
+        return reserve(self.growing + self.coming_growing, self.view.kv.total())
+
+    def _grows(self, sequence: Sequence) -> bool:
+        """Whether a request that is being admitted will begin more blocks than it has then."""
+        size = self.view.config.block_size
+        return -(-len(sequence.tokens) // size) * size < sequence.limit - 1
 
     def _admit_before(self, rows: LongArray, count: int) -> None:
         """Admit the first `count` of those who wait, as far as `rows` keep room for all that they
@@ -384,6 +392,9 @@ class StepFiller:
         self.samples -= tokens == unread
         self.free = self.free.minus(need)
         self.admissions.append(Admission(sequence.request_id, tokens, limit, leaves))
+        to_host = leaves or limit == _ON_HOST
+        if not (to_host and self.view.config.prompts_on_device):
+            self.coming_growing += self._grows(sequence)
         self.budget -= tokens
         return True
 
@@ -410,6 +421,7 @@ class StepFiller:
             return False
         self.free = self.free.minus(need)
         self.fetches.append(sequence.request_id)
+        self.coming_growing += self._grows(sequence)
         self.coming.update(entry.digest for entry in matched if entry.tier is Tier.HOST)
         return True
 
