@@ -1,5 +1,6 @@
 """Offline plans of known cases, against sums done by hand and the papers' formulas."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -28,7 +29,7 @@ from tandem.spec.kv_type import CodeType
 from tandem.spec.operations import Stage
 from tandem.spec.precision import Precision
 from tandem.spec.quantized_maps import uniform_formats
-from tandem.spec.units import GIB
+from tandem.spec.units import GIB, MIB
 from tandem.spec.workload import RequestShape
 
 OPT = short(plannable_spec("opt-6.7b"), 8)
@@ -229,6 +230,26 @@ def test_pinned_memory_is_bounded_as_the_user_says() -> None:
     assert plan.host_rows
     with pytest.raises(ConfigError, match="raise --pinned-memory"):
         offline_answer(on_a_small_card(pinned_bytes=1000), "flexgen")
+
+
+@pytest.mark.parametrize(
+    ("policy", "disk"), [("kvpr", None), ("kvpr", 2e9), ("auto", None), ("auto", 2e9)]
+)
+def test_the_least_that_must_be_pinned_is_named_and_enough(policy: str, disk: float | None) -> None:
+    """Layers went to disk for the host's memory only, never for what may be pinned."""
+    plain = offloaded(device_bytes=2 * GIB, pinned_bytes=1000)
+    host = replace(plain.hardware.host, disk_bytes_per_s=disk)
+    question = replace(plain, hardware=replace(plain.hardware, host=host))
+    with pytest.raises(ConfigError, match=r"of which 1000 B may be; raise --pinned") as raised:
+        offline_answer(question, policy)
+    (named,) = re.findall(r"raise --pinned-memory to (\d+)MiB$", str(raised.value))
+    assert "--gpu-memory" not in str(raised.value)
+    least = int(named) * MIB
+    found = offline_answer(replace(question, pinned_bytes=least), policy)
+    assert least - MIB < found.plan.host.pinned_bytes <= least
+    assert (found.chosen.candidate.on_disk > 0) == (disk is not None)
+    with pytest.raises(ConfigError, match=f"raise --pinned-memory to {named}MiB"):
+        offline_answer(replace(question, pinned_bytes=least - MIB), policy)
 
 
 def test_what_the_cpu_attends_to_is_not_pinned() -> None:

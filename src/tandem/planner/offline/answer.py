@@ -8,7 +8,6 @@ from tandem.plan.block_order import ORDERS, BlockOrder, parse_orders
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
 from tandem.planner.exposure import Exposure
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.footprint import BlockFootprint
 from tandem.planner.offline.own_split import OwnSplit, own_split
 from tandem.planner.offline.policies import (
     PARK_EGGER,
@@ -20,10 +19,10 @@ from tandem.planner.offline.robustness import block_exposure, block_robustness
 from tandem.planner.offline.search import BlockOption, OfflineSearch
 from tandem.planner.offline.sensitivity import BlockSensitivity, block_sensitivities
 from tandem.planner.offline.share_terms import share_terms
+from tandem.planner.offline.shortfall import nothing_fits
 from tandem.planner.offline.threads import AS_FAST, PlannedThreads, by_threads, planned_threads
 from tandem.planner.question import Question
 from tandem.planner.robustness import Robustness
-from tandem.planner.shortfall import NAME_A_DISK, reading
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
@@ -87,7 +86,7 @@ def offline_answer(
     _check(question, policy)
     search, chosen = _at_its_threads(question, policy)
     if chosen is None:
-        raise _nothing(search, policy)
+        raise nothing_fits(search, policy)
     chosen, question = search.simplest(policy, chosen), search.question
     reason = recomputation(search, chosen.candidate)
     split = own_split(question, chosen.candidate) if policy.name == PARK_EGGER else None
@@ -308,47 +307,3 @@ def _check(question: Question, policy: OfflinePolicy) -> None:
             "latency and --tpot-bound out",
             param="offline",
         )
-
-
-def _nothing(search: OfflineSearch, policy: OfflinePolicy) -> ConfigError:
-    """What the smallest block would take, as much as may be on the host."""
-    question, footprint = search.question, search.footprint
-    layers = question.model.num_layers
-    attends = policy.attends and not policy.streams
-    host = 0 if not (policy.streams or policy.attends) else 1
-    batches = 1 if "rows" in policy.orders else 2
-    streamed = 0 if attends else host
-    least = BlockCandidate(batches, layers, 1 - host, streamed, host - streamed)
-    if footprint.reads:
-        least = replace(least, on_disk=layers)
-    device, there = _least_bytes(footprint, least)
-    disk = ""
-    if not footprint.reads:
-        with_disk = OfflineSearch(reading(question)).footprint
-        fits = _least_bytes(with_disk, replace(least, on_disk=layers))
-        if fits[0] <= question.device_bytes and fits[1] <= question.host_bytes:
-            disk = f"give {NAME_A_DISK}, "
-    read = ", from disk" if footprint.reads else ""
-    keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
-    one = "one takes" if batches == 1 else "one in each of two batches take"
-    pinned, bound = "", question.pinned_bytes
-    if bound is not None:
-        least_pinned = footprint.host(least, prompts_on_host=True).pinned
-        pinned = (
-            f", {format_size(least_pinned)} of it pinned, of which {format_size(bound)} may be; "
-            "raise --pinned-memory"
-        )
-    return ConfigError(
-        f"no block of requests fits{keeps}: with all layers streamed{read}, {one} "
-        f"{format_size(device)} on the accelerator, which may give "
-        f"{format_size(question.device_bytes)}, and {format_size(there)} on the host, which may "
-        f"give {format_size(question.host_bytes)}{pinned}; {disk}raise --gpu-memory or "
-        "--cpu-memory, lower --max-num-batched-tokens, or shorten --prompt or --generate",
-        param="model",
-    )
-
-
-def _least_bytes(footprint: BlockFootprint, least: BlockCandidate) -> tuple[int, int]:
-    """On the accelerator, and on the host."""
-    device = footprint.device(least, prompts_on_host=True).total
-    return device, footprint.host(least, prompts_on_host=True).total

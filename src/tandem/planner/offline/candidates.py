@@ -299,7 +299,7 @@ class BlockCandidates:
         return self._most_known[key]
 
     def _most(self, start: BlockCandidate, policy: OfflinePolicy) -> int:
-        if self._footprint.fits(self._footprint.placed(start.shared(start.rows, 0))):
+        if self._footprint.holds(self._footprint.placed(start.shared(start.rows, 0))):
             return start.rows  # which needs no slots, as any that is streamed does
         cpu_only = policy.attends and not policy.streams
         return max(
@@ -313,7 +313,7 @@ class BlockCandidates:
         while low < high:
             middle = (low + high + 1) // 2
             shared = start.shared(middle, start.rows - middle)
-            if self._footprint.fits(self._footprint.placed(shared)):
+            if self._footprint.holds(self._footprint.placed(shared)):
                 low = middle
             else:
                 high = middle - 1

@@ -130,14 +130,22 @@ class BlockFootprint:
         return self.device(candidate, prompts_on_host=False).total > self._q.device_bytes
 
     def fits(self, candidate: BlockCandidate) -> bool:
-        """All memories hold it."""
+        """All memories hold it, and as much as it must have may be pinned."""
+        away = self.prompts_on_host(candidate)
+        return self._holds(candidate, away) and self.pins(candidate, prompts_on_host=away)
+
+    def holds(self, candidate: BlockCandidate) -> bool:
+        """All memories hold it, however much of them may be pinned: what has more KV on the
+        accelerator takes more there, and pins less.
+        """
+        return self._holds(candidate, self.prompts_on_host(candidate))
+
+    def _holds(self, candidate: BlockCandidate, away: bool) -> bool:
         if not 0 < candidate.rows <= self.max_rows:
             return False
-        away = self.prompts_on_host(candidate)
         device = self.device(candidate, prompts_on_host=away).total
         host = self.host(candidate, prompts_on_host=away).total
-        holds = device <= self._q.device_bytes and host <= self._q.host_bytes
-        return holds and self.pins(candidate, prompts_on_host=away)
+        return device <= self._q.device_bytes and host <= self._q.host_bytes
 
     def pins(
         self, candidate: BlockCandidate, *, prompts_on_host: bool, spare_rows: int = 0
@@ -189,20 +197,26 @@ class BlockFootprint:
         return min(both, key=lambda sums: sums.total)
 
     def placed(self, candidate: BlockCandidate) -> BlockCandidate:
-        """With as few layers on disk as the host's memory makes necessary; with none if even all
-        streamed ones there would not be enough. Beside MLPs they are no fewer than there are slots,
-        which have to be as large as they.
+        """With as few layers on disk as the host's memory, and what of it may be pinned, make
+        necessary; with none if even all streamed ones there would not be enough. Beside MLPs they
+        are no fewer than there are slots, which have to be as large as they.
         """
         here = replace(candidate, on_disk=0) if candidate.on_disk else candidate
         if not self.reads or not here.streamed:
             return here
-        over = self.host(here, prompts_on_host=True).total - self._q.host_bytes
+        sums = self.host(here, prompts_on_host=True)
+        over, pinned_over = sums.total - self._q.host_bytes, 0
         if over > 0 and not self.prompts_on_host(here):
             over = self.host(here, prompts_on_host=False).total - self._q.host_bytes
-        if over <= 0:
+        if self._q.pinned_bytes is not None:
+            pinned_over = sums.pinned - self._q.pinned_bytes
+        if max(over, pinned_over) <= 0:
             return here
         size = self._layer_bytes[here.quantized, True]
-        count = math.ceil((over + slots_bytes(size)) / self._held_bytes(here))
+        over += slots_bytes(size)
+        if pinned_over > 0:
+            over = max(over, pinned_over + SLOTS * slot_bytes(size))
+        count = math.ceil(over / self._held_bytes(here))
         if here.mlps:
             count = max(count, STREAM_SLOTS)
         if count > here.streamed:
@@ -370,7 +384,7 @@ class BlockFootprint:
         low, high = 0, candidate.rows - candidate.cpu_rows
         while low < high:
             middle = (low + high + 1) // 2
-            if self.fits(self.placed(candidate.shared(middle, candidate.cpu_rows))):
+            if self.holds(self.placed(candidate.shared(middle, candidate.cpu_rows))):
                 low = middle
             else:
                 high = middle - 1
