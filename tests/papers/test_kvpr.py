@@ -105,8 +105,20 @@ def test_grouped_queries_recompute_nothing_and_say_why() -> None:
     assert (split.tokens, split.gain) == (0, 1)
     assert "8192 bytes per token, keys and values 4096" in split.reason
     assert "grouped queries" in split.reason
+
     assert best_recompute(replace(llama, kv_size=2048), A100).tokens == 0  # ratio 2: nothing saved
     assert best_recompute(replace(llama, kv_size=3072), A100).tokens > 0
+
+
+def test_without_groups_it_is_few_bits_that_leave_nothing_to_recompute() -> None:
+    """OPT's plans named grouped queries, which it has none of."""
+    fetch = KVFetch(64, 1024, 5120, 5120, 2, 4.5 / 8)
+    split = best_recompute(fetch, RecomputeRates(24e9, 60e12), 64)
+    assert split.tokens == 0
+    assert split.reason == (
+        "activations cost the link 10240 bytes per token, keys and values 5760: "
+        "in so few bits they leave nothing to save"
+    )
 
 
 def test_grouped_queries_recompute_from_activations_that_are_there() -> None:

@@ -186,9 +186,11 @@ def _reason(fetch: KVFetch, tokens: int) -> str:
     if tokens:
         return "recomputation and transfer end together"
     if not fetch.activations_resident and activation >= kv:
+        grouped = fetch.hidden_size >= 2 * fetch.kv_size  # of as many bits
+        why = "grouped queries leave" if grouped else "in so few bits they leave"
         return (
             f"activations cost the link {activation:.0f} bytes per token, keys and values "
-            f"{kv:.0f}: grouped queries leave nothing to save"
+            f"{kv:.0f}: {why} nothing to save"
         )
     if fetch.weight_order is WeightOrder.COARSE:
         return "recomputation begins when the link is done, and takes longer than it saves there"
