@@ -26,7 +26,7 @@ from tandem.spec.workload import Workload
 FORMAT = 1
 _WIDTH = 40
 _NOTABLE = 0.01
-_NOT_WEIGHED = "attention's maps alone, or parts of an MLP, on the CPU"
+_NOT_WEIGHED = "attention's maps on the CPU without columns of MLPs, or some of them alone"
 
 
 def refuse_online_flags(**given: object) -> None:

@@ -35,6 +35,7 @@ def test_an_offline_plan_shows_memory_rates_limits_and_policies(commands: Comman
         "% less: ",
         "zero-inference-stream ",
         "park-egger ",
+        "Not weighed: attention's maps on the CPU without columns of MLPs, or some of them alone.\n"
         "Run it: --output FILE writes it; tandem batch opt-6.7b -i REQUESTS -o RESULTS --plan FILE",
     ):
         assert part in ran.out, part
