@@ -302,7 +302,7 @@ def test_a_batch_runs_as_planned_and_is_resumed(tmp_path: Path) -> None:
     plain = texts(tmp_path / "ref.jsonl", "--accelerator", "none", "--dtype", "float32")
     for i in range(5):
         assert made[str(i)]["choices"] == plain[str(i)]["choices"]
-    assert "maximum context length is" in made["5"]["error"]["message"]
+    assert "the plan is for requests of at most" in made["5"]["error"]["message"]
     again = run_here("batch", DEMO, "-i", str(lines), "-o", str(tmp_path / "out.jsonl"), *flags)
     assert again.returncode == 3
     assert "nothing to do" in again.stderr

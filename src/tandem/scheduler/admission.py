@@ -46,11 +46,11 @@ def make_sequence(
     wanted = len(prompt) + (params.max_tokens if params.max_tokens is not None else 1)
     if wanted > limit:
         raise ContextLengthError(
-            _too_long(len(prompt), wanted - len(prompt), limit), param="prompt"
+            _too_long(len(prompt), wanted - len(prompt), config), param="prompt"
         )
     if len(prompt) + params.min_tokens > limit:
         raise ContextLengthError(
-            _too_long(len(prompt), params.min_tokens, limit), param="min_tokens"
+            _too_long(len(prompt), params.min_tokens, config), param="min_tokens"
         )
     stops = _stop_ids(params, eos_ids, vocab_size)
     seed = params.seed if params.seed is not None else derive_seed(config.seed, arrival, 0)
@@ -126,8 +126,13 @@ def check_fits(
     )
 
 
-def _too_long(prompt: int, output: int, limit: int) -> str:
+def _too_long(prompt: int, output: int, config: SchedulerConfig) -> str:
+    limit = "this model's maximum context length is"
+    remedy = "shorten the prompt or lower max_tokens"
+    if config.max_len_is_planned:
+        limit = "the plan is for requests of at most"
+        remedy = "shorten the prompt, lower max_tokens, or plan for longer requests"
     return (
-        f"this model's maximum context length is {limit} tokens, but {prompt} prompt tokens and "
-        f"{output} output tokens make {prompt + output}; shorten the prompt or lower max_tokens"
+        f"{limit} {config.max_model_len} tokens, but {prompt} prompt tokens and "
+        f"{output} output tokens make {prompt + output}; {remedy}"
     )

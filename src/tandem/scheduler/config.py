@@ -12,6 +12,8 @@ class SchedulerConfig:
 
     Attributes:
         num_layers: layers of the model.
+        max_model_len: most tokens of a request, prompt and output.
+        max_len_is_planned: that is what a batch job's plan is for, not what the model can do.
         max_cohorts, max_cohort_rows: how many host-attention cohorts may be under way, how large.
         max_sampled_rows: that a sweep samples, in all lanes; 0: all that run.
         max_join_wait_s: how long the accelerator may wait for a cohort in a sweep.
@@ -58,6 +60,7 @@ class SchedulerConfig:
     host_prefix_share: float = 0.0
     calibrate: bool = False
     seed: int = 0
+    max_len_is_planned: bool = False
     layers: SweepChoice = field(default_factory=SweepChoice)
 
     @property

@@ -23,7 +23,13 @@ STREAMED: tuple[Home, ...] = ("streamed",) * 4
 
 
 def scheduler_of(plan: OfflinePlan, *, queued: int | None = None, **more: int) -> BlockScheduler:
-    config = SchedulerConfig(4, plan.max_model_len, plan.block_size, max_num_queued_reqs=queued)
+    config = SchedulerConfig(
+        4,
+        plan.max_model_len,
+        plan.block_size,
+        max_num_queued_reqs=queued,
+        max_len_is_planned=True,
+    )
     return BlockScheduler(plan, config, vocab_size=50, eos_ids=(2,), **more)
 
 
@@ -232,7 +238,7 @@ def test_end_tokens_and_unusable_logits_end_a_request() -> None:
 def test_what_can_never_run_is_refused_with_the_numbers() -> None:
     plan = small_plan(RESIDENT, batches=1, resident_rows=1, row_blocks=2)
     scheduler = scheduler_of(plan, queued=1)
-    with pytest.raises(ContextLengthError, match="maximum context length is 200"):
+    with pytest.raises(ContextLengthError, match="the plan is for requests of at most 200 tokens"):
         scheduler.add(asked("long", 1, 200))
     with pytest.raises(ContextLengthError, match="2 KV blocks of 16 tokens on the acc"):
         scheduler.add(asked("large", 30, 10))

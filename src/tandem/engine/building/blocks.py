@@ -215,6 +215,7 @@ def block_scheduler(
         SchedulerConfig(
             num_layers=spec.num_layers,
             max_model_len=plan.max_model_len,
+            max_len_is_planned=True,
             block_size=plan.block_size,
             max_num_seqs=plan.block_rows,
             max_num_queued_reqs=config.max_num_queued_reqs,

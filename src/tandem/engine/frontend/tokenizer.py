@@ -65,8 +65,8 @@ class Tokenizer:
         size, limit = len(text.encode("utf-8")), max_tokens * self.max_token_bytes
         if size > limit:
             raise ContextLengthError(
-                f"the prompt has {size} bytes, but {max_tokens} tokens, this model's context, hold "
-                f"at most {limit}; shorten it",
+                f"the prompt has {size} bytes, but the {max_tokens} tokens that a request may have "
+                f"here hold at most {limit}; shorten it",
                 param="prompt",
             )
 
