@@ -23,7 +23,7 @@ from tandem.plan.program import OpKind, Part
 from tandem.plan.weights import Home
 from tandem.runtime.paced.host_truth import HostTruth
 from tandem.runtime.paced.ledger import HostTask
-from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
+from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.report import PacedReport
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.spec.dtype import DType
@@ -456,25 +456,19 @@ def test_streamed_layers_alone_are_in_few_bits(tmp_path: Path) -> None:
     assert busy[1] < 0.9 * busy[0]
 
 
-def test_streamed_kv_in_few_bits_takes_its_bytes_and_is_dequantized(tmp_path: Path) -> None:
+def test_streamed_kv_in_few_bits_takes_its_bytes_and_no_pass_of_its_own(tmp_path: Path) -> None:
     kept = replace(PAGE, dtype=CodeType.INT4)
-    times: list[float] = []
-    for change in (Perturbation(), Perturbation(5, 0.5)):
-        plan = plan_of(RESIDENT, streamed_rows=4, host_kv_dtype="int4")
-        run = Run(tmp_path, plan, change)
-        run.add(plan.block_rows)
+    busy: list[float] = []
+    for kind in ("float16", "int4"):
+        run = Run(tmp_path, plan_of(RESIDENT, streamed_rows=4, host_kv_dtype=kind))
+        run.add(8)
         pass_s, report = run.passes(10, 8)
-        size = 2 * 4 * BLOCKS * kept.bytes_per_block_layer * 6
-        assert size < 2 * 4 * BLOCKS * PAGE.bytes_per_block_layer * 6 / 3.4
+        busy.append(report.accel_busy * pass_s)
+        page = kept if kind == "int4" else PAGE
+        size = 2 * 4 * BLOCKS * page.bytes_per_block_layer * 6
         assert report.brought_bytes == pytest.approx(10 * size)
-        true = PerturbedRates(SMALL, DType.FLOAT16, change).device
-        keys = 2 * 4 * 6 * (PROMPT + 8)  # within the passes that are looked at
-        moved = keys * (TOKEN_BYTES + kept.bytes_per_block_layer / 64)
-        attended_s = keys * TOKEN_BYTES / true.bytes_per_s
-        apart_s = moved / (true.bytes_per_s * true.dequantize_share)
-        times.append(report.accel_busy * pass_s)
-        assert times[-1] > attended_s + apart_s
-    assert times[0] != times[1]
+    assert 3.4 * kept.bytes_per_block_layer < PAGE.bytes_per_block_layer
+    assert busy[1] == pytest.approx(busy[0], rel=0.02)  # what is appended is quantized
 
 
 def test_attention_over_codes_takes_arithmetic_that_reading_does_not_hide(tmp_path: Path) -> None:

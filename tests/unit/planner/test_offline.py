@@ -11,6 +11,7 @@ from tests.unit.planner.questions import ask, short
 from tandem.cost.kvpr.recompute import KVFetch, RecomputeRates, best_recompute
 from tandem.cost.park_egger.split_cost import split_cost
 from tandem.models.catalogue import plannable_spec
+from tandem.plan.block_shape import CACHE_SLOTS
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.program import OpKind, Part, Queue
 from tandem.planner.fluid.virtual_time import steady_sweep
@@ -276,32 +277,41 @@ def test_few_bits_that_are_allowed_are_used_where_they_pay() -> None:
     assert found.plan.kv_dtype == "float16"
 
 
-def test_streamed_kv_in_few_bits_takes_less_of_the_link_and_more_of_the_accelerator() -> None:
+def test_streamed_kv_in_few_bits_takes_less_of_the_link_and_nothing_else() -> None:
+    """Kernels read codes out of slots: a pass that dequantizes, and a buffer for what it makes,
+    were charged, and no engine has either.
+    """
     search = OfflineSearch(quantized())
     plain = BlockCandidate(2, 0, 0, 8, 0)
     few = replace(plain, host_kv=CodeType.INT4)
     one, another = (search.times.time(each).decode for each in (plain, few))
     assert another.h2d_s < 0.4 * one.h2d_s
-    assert another.accelerator_s > one.accelerator_s
+    assert another.accelerator_s == pytest.approx(one.accelerator_s)
+    footprint = search.footprint
+    sizes = [footprint.device(each, prompts_on_host=False).slots for each in (plain, few)]
+    pages = [footprint.host_page(each).bytes_per_block_layer for each in (plain, few)]
+    blocks = footprint.slot_blocks(few)
+    assert sizes[0] - sizes[1] == CACHE_SLOTS * blocks * (pages[0] - pages[1])
 
 
-def test_a_measured_card_converts_streamed_kv_at_its_measured_rate() -> None:
+def test_a_measured_card_quantizes_prompts_for_slots_at_its_measured_rate() -> None:
     card = accelerator_measurements()
     question = quantized()
     few = BlockCandidate(2, 0, 0, 8, 0, host_kv=CodeType.INT4)
-    lane_elements = (
-        few.batches * few.streamed_rows * question.lengths.context_tokens * 2 * OPT.kv_size
-    )
-    found: list[float] = []
-    for dequantize in (300e9, 30e9):
-        codes = (CodeRates("kv int4", 100e9, dequantize),)
+    elements = few.batches * few.streamed_rows * 512 * 2 * OPT.kv_size
+    found: list[tuple[float, float]] = []
+    for quantize, dequantize in ((300e9, 300e9), (300e9, 30e9), (30e9, 300e9)):
+        codes = (CodeRates("kv int4", quantize, dequantize),)
         attention = (*card.attention, replace(card.attention[0], kind="int4"))
         prompts = (*card.prompts, replace(card.prompts[0], kind="int4"))
         measured = replace(card, codes=codes, attention=attention, prompts=prompts)
         search = OfflineSearch(replace(question, measured_card=measured))
-        found.append(search.times.time(few).decode.accelerator_s)
-    slower_s = OPT.num_layers * lane_elements * 2 * (1 / 30e9 - 1 / 300e9)
-    assert found[1] - found[0] == pytest.approx(slower_s, rel=0.01)
+        time = search.times.time(few)
+        found.append((time.prefill.accelerator_s, time.decode.accelerator_s))
+    assert found[0] == found[1]
+    slower_s = OPT.num_layers * elements * 2 * (1 / 30e9 - 1 / 300e9)
+    assert found[2][0] - found[0][0] == pytest.approx(slower_s, rel=0.01)
+    assert found[2][1] == found[0][1]
 
 
 def test_blocks_divide_the_job_evenly() -> None:

@@ -309,7 +309,6 @@ class BlockFootprint:
         made = prefix // self.page.block_size
         blocks = self._streamed_blocks(candidate)
         size += CACHE_SLOTS * blocks * page.bytes_per_block_layer
-        size += blocks * away if candidate.host_kv else 0  # dequantized
         size += CACHE_SLOTS * rows * prefix * self.activation_bytes
         return size + rows * made * away
 

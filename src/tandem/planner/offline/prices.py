@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tandem.cost.quantized import PreciseStage, gpu_kernels
 from tandem.cost.rates import accelerator_rates
-from tandem.cost.recoding import dequantized_cost, quantized_cost
+from tandem.cost.recoding import quantized_cost
 from tandem.plan.block_shape import MADE_AT_ONCE, BlockShape
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
@@ -128,7 +128,6 @@ class BlockPrices:
     ) -> Demand:
         demands = self._demands(candidate, op, tiled=tiled)
         window = self._windows[op.layer]
-        seen = min(context, window) if window else context
         if op.part is Part.CACHE:
             return demands.copy(op.queue, self._cache_bytes(candidate, op.queue, context))
         if op.part is Part.PREFIX:
@@ -144,9 +143,6 @@ class BlockPrices:
         demand = self._known.get(key)
         if demand is None:
             demand = self._known[key] = demands.of(op, [lane])
-        if op.kind is OpKind.ATTEND and op.queue is Queue.ACCEL:
-            tokens = max(0.0, candidate.streamed_rows * seen - self._made_tokens(candidate))
-            return _longer(demand, self._converted_s(candidate, tokens, quantizes=False))
         return demand
 
     def _of_columns(self, candidate: BlockCandidate, demands: Demands, op: ProgramOp) -> Demand:
@@ -187,18 +183,18 @@ class BlockPrices:
         rest_s = stage.cost(rest, self._rates).total_s if rest else 0.0
         return Demand(parts * whole_s + rest_s)
 
-    def _converted_s(self, candidate: BlockCandidate, tokens: float, *, quantizes: bool) -> float:
-        """Of keys and values, codes to 16 bits on the accelerator, or back: a pass of its own."""
+    def _quantized_s(self, candidate: BlockCandidate, tokens: float) -> float:
+        """Of prompts' keys and values, to codes in a slot. What is read of slots is dequantized in
+        registers, and priced as if it lay there in the activations' type.
+        """
         if candidate.host_kv is None or not tokens:
             return 0.0
         if self._q.measured_card is not None:
-            rates = measured_rates(self._q.measured_card, candidate.host_kv)
-            speed = rates.quantize_elements_per_s if quantizes else rates.dequantize_elements_per_s
+            speed = measured_rates(self._q.measured_card, candidate.host_kv).quantize_elements_per_s
             return tokens * 2 * self._q.model.kv_size / speed + self._rates.kernel_overhead_s
         pages = self._footprint.host_page(candidate), self._footprint.page
         size = tokens * sum(page.bytes_per_block_layer / page.block_size for page in pages)
-        cost = quantized_cost if quantizes else dequantized_cost
-        return cost(size, self._rates).total_s
+        return quantized_cost(size, self._rates).total_s
 
     # --- prompts ----------------------------------------------------------------------------------
 
@@ -223,9 +219,9 @@ class BlockPrices:
         if demand is None:
             found = self._of_prompts(demands, op, candidate.rows, parts)
             demand = self._known_prompts[key] = found
-        if op.kind in (OpKind.APPEND, OpKind.ATTEND):  # to a slot, and over it
-            tokens, appends = candidate.host_rows * prompt - prefix, op.kind is OpKind.APPEND
-            return _longer(demand, self._converted_s(candidate, tokens, quantizes=appends))
+        if op.kind is OpKind.APPEND:  # to a slot
+            tokens = candidate.host_rows * prompt - prefix
+            return _longer(demand, self._quantized_s(candidate, tokens))
         return demand
 
     def _of_prompts(self, demands: Demands, op: ProgramOp, rows: int, parts: PartSizes) -> Demand:

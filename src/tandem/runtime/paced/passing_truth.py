@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tandem.cost.lane_work import LaneWork
 from tandem.cost.passing_work import PassingWork
-from tandem.cost.recoding import dequantized_cost, quantized_cost
+from tandem.cost.recoding import quantized_cost
 from tandem.cost.stage import (
     CostBreakdown,
     append_cost,
@@ -29,7 +29,8 @@ class PassingTruth:
 
     The executor copies runs of blocks that follow each other in both memories, so each run costs
     the set-up of a copy. Where the host holds KV in few bits, so do slots: a kernel of its own
-    quantizes what is appended to them, and one dequantizes what is attended to.
+    quantizes what is appended to them; what is attended to is dequantized in registers, and takes
+    what it would in the activations' type.
 
     Args:
         page: of both tiers.
@@ -87,9 +88,6 @@ class PassingTruth:
         return quantized_cost(self._recoded_bytes(tokens), self._rates)
 
     def _attended(self, layer: int, work: PassingWork) -> Iterator[CostBreakdown]:
-        keys = work.slot[work.windows[layer]].keys
-        if self._recodes and keys:
-            yield dequantized_cost(self._recoded_bytes(keys), self._rates)
         for part in work.parts(layer):
             yield attention_cost(self._operations[layer], part, self._dtype, self._rates)
 
