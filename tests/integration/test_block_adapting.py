@@ -43,6 +43,19 @@ def mistold(question: Question) -> Question:
     return replace(question, hardware=replace(hardware, link=told_link, host=told_host))
 
 
+def slower(question: Question) -> Question:
+    """The planner is told of a link and of an accelerator 1.5 times as fast."""
+    hardware = question.hardware
+    link, card = hardware.link, hardware.accelerator
+    link = replace(link, h2d_bytes_per_s=1.5 * link.h2d_bytes_per_s)
+    card = replace(
+        card,
+        memory_bandwidth_bytes_per_s=1.5 * card.memory_bandwidth_bytes_per_s,
+        flops_per_s={kind: 1.5 * rate for kind, rate in card.flops_per_s.items()},
+    )
+    return replace(question, hardware=replace(hardware, link=link, accelerator=card))
+
+
 def run(cell: OfflineCell, question: Question, plan: OfflinePlan) -> Executed:
     return execute(cell, offline_plan_file(cell.model_name, question, plan))
 
@@ -95,3 +108,28 @@ def test_nothing_is_planned_anew_while_the_truth_holds(cell: OfflineCell, asked:
     adapting, fixed = run(cell, asked, plan), run(cell, asked, replace(plan, terms=None))
     assert adapting.replans == ()
     assert adapting.tokens_per_s >= 0.99 * fixed.tokens_per_s
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        BlockCandidate(2, 4, 0, 24, 0),
+        BlockCandidate(2, 4, 0, 24, 0, recomputed_tokens=128),
+        BlockCandidate(1, 0, 24, 0, 0),
+    ],
+    ids=["streamed", "recomputed", "all on the accelerator"],
+)
+def test_fixed_plans_say_that_passes_take_another_time_and_stay(
+    candidate: BlockCandidate, cell: OfflineCell, asked: Question
+) -> None:
+    told = offline_plan(OfflineSearch(slower(asked)), candidate)
+    wrong, right = (
+        run(cell, slower(asked), told),
+        run(cell, asked, offline_plan(OfflineSearch(asked), candidate)),
+    )
+    assert right.replans == ()
+    assert len(wrong.replans) == 1
+    assert wrong.replans[0].startswith("wrongly predicted after 8 tokens: a pass was predicted")
+    assert wrong.replans[0].endswith("; the plan stays as it is")
+    assert wrong.share_changes == 0
+    assert wrong.tokens == right.tokens

@@ -10,7 +10,12 @@ from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
 from tandem.bench.offline.plans import ask, plan_jobs
 from tandem.bench.online.cell import Load
 from tandem.engine.block_core import BlockCore
-from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
+from tandem.engine.block_renewal import (
+    Renewal,
+    RenewedBlocks,
+    may_be_renewed,
+    renewal_note,
+)
 from tandem.engine.block_stats import BlockCounts
 from tandem.engine.building.paced_blocks import build_paced_blocks
 from tandem.engine.building.paced_machine import PacedOptions
@@ -175,3 +180,25 @@ def test_files_without_rates_or_with_few_bits_by_home_keep_their_plan(
     assert not may_be_renewed(replace(file, plan=replace(file.blocks, terms=None)))
     few = replace(file.blocks, quantized_layers="streamed", quantization="int4")
     assert not may_be_renewed(replace(file, plan=few))
+
+
+def test_what_a_job_does_not_do_where_times_are_wrong_is_said_at_the_start(
+    cell: OfflineCell, asked: Question
+) -> None:
+    file = offline_plan_file(cell.model_name, asked, planned(asked))
+    plan = file.blocks
+    assert plan.terms is not None
+    fixed = replace(plan, terms=None, fixed_terms=plan.terms)
+
+    def said(changed: OfflinePlan, *, timed: bool = True) -> str | None:
+        return renewal_note(replace(file, plan=changed), timed=timed)
+
+    assert said(plan) is None
+    few = replace(plan, quantized_layers="streamed", quantization="int4")
+    for changed, part in (
+        (few, "only shares of KV are solved anew, and no other plan takes this one's place"),
+        (fixed, "change nothing: the plan's policy, or its memory, fixes shares"),
+        (replace(plan, terms=None), "has no terms of its passes"),
+    ):
+        assert part in (said(changed) or "")
+    assert "keeps no time" in (said(plan, timed=False) or "")

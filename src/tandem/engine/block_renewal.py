@@ -57,6 +57,50 @@ def may_be_renewed(planned: PlanFile) -> bool:
     return plan.terms is not None and planned.machine is not None and not depends
 
 
+def renewal_note(planned: PlanFile, *, timed: bool) -> str | None:
+    """At the start, what a job does not do where its passes take another time than was planned;
+    None: it does all that it can.
+
+    Args:
+        timed: the accelerator's work is.
+    """
+    plan = planned.blocks
+    if not timed:
+        return (
+            "the emulated accelerator keeps no time: passes are not compared with what was planned"
+        )
+    if plan.terms is None and plan.fixed_terms is None:
+        return (
+            "the plan's file has no terms of its passes: they are not compared with what was "
+            "planned; plan anew (tandem plan --offline)"
+        )
+    if plan.terms is None:
+        return (
+            f"passes that take another time than was planned are told, but change nothing: "
+            f"{_why_fixed(plan)}"
+        )
+    if may_be_renewed(planned):
+        return None
+    why = (
+        "its file does not hold the machine that it was made for"
+        if planned.machine is None
+        else "tokens would depend on the plan, since few bits, or layers, MLPs or columns that the "
+        "CPU computes, depend on where something lies"
+    )
+    return (
+        "where passes take another time than was planned, only shares of KV are solved anew, and "
+        f"no other plan takes this one's place: {why}"
+    )
+
+
+def _why_fixed(plan: OfflinePlan) -> str:
+    if not plan.host_rows:
+        return "no KV is on the host, whose shares could be solved anew"
+    if plan.recomputed_tokens:
+        return "prefixes are recomputed"
+    return "the plan's policy, or its memory, fixes shares"
+
+
 class RenewedBlocks:
     """Does as its engine of blocks does; when passes take another time than was planned, plans for
     the requests that wait, by the rates that were measured. If another plan is better by enough,

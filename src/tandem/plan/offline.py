@@ -126,6 +126,8 @@ class OfflinePlan:
         layers_overlap, weights_in_parts: as of `BlockShape`.
         terms: of its passes, by which streamed sequences and those that the CPU attends to are
             shared out anew as it runs, for both of which there is room; None: shares are fixed.
+        fixed_terms: where they are, terms by which passes that take another time than was planned
+            are told; None: that is not known of the plan.
         threads: of the CPU, which attend; None: as many as the engine may use.
         notes: what was decided for the user and why, one line each.
 
@@ -156,6 +158,7 @@ class OfflinePlan:
     layers_overlap: bool = False
     weights_in_parts: bool = False
     terms: "ShareTerms | None" = None
+    fixed_terms: "ShareTerms | None" = None
     cpu_mlps: tuple[int, ...] = ()
     cpu_layers: tuple[int, ...] = ()
     cpu_columns: int = 0
@@ -265,6 +268,8 @@ class OfflinePlan:
             raise ConfigError(
                 "shares are solved anew only of sequences with all their KV on the host"
             )
+        if self.terms is not None and self.fixed_terms is not None:
+            raise ConfigError("shares are fixed by fixed_terms, and solved anew by terms")
         for rows, name in ((self.resident_rows, "device"), (self.host_rows, "host")):
             if rows and not getattr(self, f"{name}_blocks"):
                 raise ConfigError(f"{rows} sequences have their KV in {name}_blocks, which are 0")
@@ -408,8 +413,8 @@ class OfflinePlan:
                 name: made_of(TierBudget, values.pop(name, None), name)
                 for name in ("accelerator", "host")
             }
-            terms = _terms_of(values.pop("terms", None))
-            return made_of(OfflinePlan, values, "plan", weights=weights, terms=terms, **tiers)
+            terms = {name: _terms_of(values.pop(name, None)) for name in ("terms", "fixed_terms")}
+            return made_of(OfflinePlan, values, "plan", weights=weights, **terms, **tiers)
         except KeyError as error:
             raise ConfigError(f"not a valid plan ({error.args[0]} is missing)") from None
         except (TypeError, AttributeError, ConfigError) as error:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.questions import ask, short, with_disk
 
-from tandem.cost.block_pass import longest_s, pass_s
+from tandem.cost.block_pass import longest_s, pass_s, pass_terms
 from tandem.models.catalogue import plannable_spec
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_answer, offline_plan
@@ -134,3 +134,29 @@ def test_both_ways_have_room_or_shares_stay() -> None:
     assert tight.footprint.fits(few)
     assert offline_plan(tight, few, adapts=True).terms is None
     assert offline_plan(OfflineSearch(replace(question, device_bytes=both)), few, adapts=True).terms
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        BlockCandidate(4, 3, 4, 7, 5),
+        BlockCandidate(2, 6, 0, 12, 0, recomputed_tokens=256),
+        BlockCandidate(1, 0, 8, 0, 0),
+    ],
+    ids=["shared", "recomputed", "all on the accelerator"],
+)
+def test_where_shares_are_fixed_passes_have_terms_all_the_same(candidate: BlockCandidate) -> None:
+    """Without them nobody knew that passes took another time than was planned."""
+    question = question_of()
+    search = OfflineSearch(question)
+    plan = offline_plan(search, candidate)
+    assert plan.terms is None
+    assert plan.fixed_terms is not None
+    assert OfflinePlan.from_json(plan.to_json()) == plan
+    time = search.times.time(candidate).decode
+    assert pass_s(plan.fixed_terms, mean_work(question, candidate)) == pytest.approx(time.period_s)
+    # what virtual time adds to the longest is waiting, not work that terms do not have
+    assert plan.fixed_terms.slack < 1.2
+    said = pass_terms(plan.fixed_terms, mean_work(question, candidate))
+    assert said.stages_s + said.attention_s == pytest.approx(time.accelerator_s, rel=0.05)
+    assert said.copies_s + said.weights_s == pytest.approx(time.h2d_s, rel=0.1)

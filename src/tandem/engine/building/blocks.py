@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tandem.devices.cpu import bound_threads
 from tandem.devices.cuda.memory import give_back_memory
 from tandem.engine.block_core import BlockCore
-from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
+from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed, renewal_note
 from tandem.engine.block_stats import BlockCounts, BlockStats
 from tandem.engine.building.model_loading import (
     choose_types,
@@ -122,6 +122,8 @@ def _build(
     precision, type_notes = choose_types(config, spec, target, directory, pool, in_blocks=True)
     require_as_planned(planned, precision, target.choice)
     notes = (block_plan_note(str(config.plan), planned, plan), *eos_notes, *length_notes)
+    if (said := renewal_note(planned, timed=target.choice.kind != "emulated")) is not None:
+        notes += (said,)
     notes += type_notes + target.notes + thread_notes + host_kernel_notes(spec)
     notes += device_kernel_notes(target.device)
     direct = config.disk_io == "gpudirect"

@@ -192,6 +192,7 @@ def offline_plan(
     block_bytes = footprint.host_page(candidate).bytes_per_block
     counted = footprint.pinned_blocks(candidate, candidate.streamed_rows)
     host = host.with_kv(more_here * block_bytes, pinned=(pinned.blocks - counted) * block_bytes)
+    terms = share_terms(search.times, candidate)
     return OfflinePlan(
         weights=candidate.placement(question.model.num_layers),
         batches=candidate.batches,
@@ -214,9 +215,8 @@ def offline_plan(
         prompts_on_host=away,
         layers_overlap=order.layers_overlap,
         weights_in_parts=order.weights_in_parts,
-        terms=replace(share_terms(search.times, candidate), most_pinned_rows=pinned.rows)
-        if adapts
-        else None,
+        terms=replace(terms, most_pinned_rows=pinned.rows) if adapts else None,
+        fixed_terms=None if adapts else terms,
         pinned_blocks=pinned.blocks,
         most_pinned_bytes=question.pinned_bytes,
         cpu_mlps=candidate.cpu_mlps(question.model.num_layers),

@@ -45,7 +45,8 @@ _ATTENTION = (
     (OpKind.APPEND, Queue.ACCEL, Part.NONE),
     (OpKind.ATTEND, Queue.ACCEL, Part.NONE),
 )
-_CACHE = (OpKind.COPY, Queue.H2D, Part.CACHE)
+_CACHE = ((OpKind.COPY, Queue.H2D, Part.CACHE), (OpKind.COPY, Queue.H2D, Part.PREFIX))
+_RECOMPUTE = (OpKind.STAGE, Queue.ACCEL, Part.RECOMPUTE)
 _QUERIES, _HOST, _RESULTS = CPU_CHAIN[:1], CPU_CHAIN[1:3], CPU_CHAIN[3:]
 _Value = Callable[[Demand], float]
 _Kind = tuple[int, bool, OnCpu]  # of layers: window, streamed, what of it is the CPU's
@@ -56,7 +57,8 @@ _WHOLE: tuple[OnCpu, ...] = ("layer", "cut")
 
 
 def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
-    """Of a candidate of which nothing is recomputed.
+    """Of a candidate; what is recomputed is among the stages, and its activations among what is
+    streamed.
 
     Terms are straight lines through prices at the lengths of prompts and of whole requests, in
     whole blocks: exact but for windows. Slack makes a pass at mean context as long as it is in
@@ -64,17 +66,18 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
     """
     question = times.question
     pricing = _Pricing(times, candidate)
-    every, rows = candidate.host_rows, candidate.rows
+    every, rows, made = candidate.host_rows, candidate.rows, candidate.recomputed_tokens
     cpu = _only(candidate, cpu=every)
-    streamed = pricing.line((_CACHE,), _only(candidate, streamed=every), _seconds)
+    streamed = pricing.line(_CACHE, _only(candidate, streamed=every), _seconds)
     half_s = streamed.token_s * question.block_size / 2  # that a last block is empty
     pool = question.hardware.host.pool_bytes_per_s
-    read = pricing.line((_CACHE,), _only(candidate, streamed=every), lambda d: _bytes(d) / pool)
+    read = pricing.line(_CACHE, _only(candidate, streamed=every), lambda d: _bytes(d) / pool)
     way_s = pricing.layers((_PRE,), candidate, _HERE) + pricing.layers(
         (_POST,), candidate, ("none",)
     )
     stages_s = way_s + pricing.layers(_on(Queue.ACCEL), candidate, _MLPS)
     stages_s += pricing.layers((OWN_COLUMNS,), candidate, ("columns", "cut"))
+    stages_s += pricing.layers((_RECOMPUTE,), candidate, ALL_ON_CPU) if made else 0.0
     merges_s, ends_s = pricing.layers((_MERGE,), candidate, _HERE), pricing.ends(candidate)
     crossing_s = pricing.layers(_OF_CPU, candidate, _MLPS)
     returns_s = pricing.layers((_BACK,), candidate, (*_MLPS, "cut"))
@@ -196,6 +199,8 @@ class _Pricing:
     ) -> TermLine:
         """Of a pass, over sequences all of which have the same home, in such layers."""
         rows, batches = candidate.rows, candidate.batches
+        if not rows:
+            return TermLine()
         near, far = self._near, self._far
         here = self._sum(found, candidate, near, value, on_cpu)
         longer = self._sum(found, candidate, far, value, on_cpu)

@@ -40,9 +40,13 @@ class BlockAdaptation:
 
     Args:
         host_rows: of a batch, places of sequences with KV on the host; streamed_rows of them.
+        fixed: shares stay as they are; what passes take is told all the same.
     """
 
-    def __init__(self, terms: ShareTerms, host_rows: int, streamed_rows: int) -> None:
+    def __init__(
+        self, terms: ShareTerms, host_rows: int, streamed_rows: int, *, fixed: bool = False
+    ) -> None:
+        self._fixed = fixed
         self._given = self._reference = terms
         self._references: dict[tuple[bool, bool], ShareTerms] = {}  # by a pass's ways
         self._host_rows, self._streamed = host_rows, streamed_rows
@@ -109,7 +113,7 @@ class BlockAdaptation:
 
     def _solve(self, terms: ShareTerms, now: PassWork) -> bool:
         """Whether other shares are better by enough."""
-        if not now.host_rows:
+        if self._fixed or not now.host_rows:
             return False
         streamed, best_s = best_streamed(terms, now, self._host_rows, slacks=self._slacks)
         if best_s * (1 + _WORTH_CHANGING) > pass_s(terms, now):
@@ -119,7 +123,7 @@ class BlockAdaptation:
 
     def _bounded(self, terms: ShareTerms, now: PassWork) -> str | None:
         """Told once: what pinned memory keeps shares from."""
-        if self._told_bound or not now.host_rows:
+        if self._fixed or self._told_bound or not now.host_rows:
             return None
         _, here_s = best_streamed(terms, now, self._host_rows, slacks=self._slacks)
         streamed, best_s = best_streamed(
@@ -136,7 +140,13 @@ class BlockAdaptation:
 
     def _news(self, predicted_s: float, took_s: float, before: int, now: PassWork) -> str:
         rows, streamed = self._host_rows, self._streamed
-        off = took_s / predicted_s - 1
+        found = (
+            f"after {REVIEWED_EVERY} tokens: a pass was predicted to take {predicted_s:.3g} s and "
+            f"took {took_s:.3g} ({took_s / predicted_s - 1:+.0%}); measured over planned: "
+            f"{self._factors}"
+        )
+        if self._fixed:
+            return f"wrongly predicted {found}; the plan stays as it is"
         shares = f"{streamed} streamed and {rows - streamed} attended on the CPU"
         if streamed == before:
             shares += ", as before"
@@ -145,11 +155,7 @@ class BlockAdaptation:
             then_s = pass_s(self._references.get(then.ways, self._reference), then)
             shares += f" instead of {before} and {rows - before}, so that one should take "
             shares += f"{then_s:.3g} s"
-        return (
-            f"planned anew after {REVIEWED_EVERY} tokens: a pass was predicted to take "
-            f"{predicted_s:.3g} s and took {took_s:.3g} ({off:+.0%}); measured over planned: "
-            f"{self._factors}; of a batch's {rows} places with KV on the host {shares}"
-        )
+        return f"planned anew {found}; of a batch's {rows} places with KV on the host {shares}"
 
 
 def _busy(busy_s: Mapping[tuple[Queue, OpKind], float]) -> PassTerms:

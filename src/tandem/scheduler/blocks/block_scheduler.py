@@ -94,8 +94,12 @@ class BlockScheduler:
         self._idle_tokens = 0
         self._slots_void = True
         self._adaptation: BlockAdaptation | None = None
-        if plan.terms is not None:
-            self._adaptation = BlockAdaptation(plan.terms, plan.host_rows, plan.streamed_rows)
+        terms = plan.fixed_terms if plan.terms is None else plan.terms
+        if terms is not None:
+            fixed = plan.terms is None
+            self._adaptation = BlockAdaptation(
+                terms, plan.host_rows, plan.streamed_rows, fixed=fixed
+            )
         self.share_changes = 0
         self.replans: list[str] = []
         self.misjudged = False
@@ -227,7 +231,9 @@ class BlockScheduler:
         return self._awaiting(programs)
 
     def _adapt(self) -> None:
-        """Share sequences with KV on the host out anew, if that is due and worth it."""
+        """Share sequences with KV on the host out anew, if that is due and worth it; where shares
+        are fixed, say so if passes take another time than was planned.
+        """
         if self._adaptation is None or not self._adaptation.is_due:
             return
         change = self._adaptation.review(self._work())
@@ -238,7 +244,8 @@ class BlockScheduler:
         if change.said is not None:
             self.replans.append(change.said)
             self.misjudged = True
-        self.share(change.streamed_rows)
+        if self._plan.terms is not None:
+            self.share(change.streamed_rows)
 
     def share(self, streamed_rows: int) -> None:
         """Between two passes: of each batch's places with KV on the host, so many are for streamed
