@@ -14,6 +14,7 @@ from tandem.planner.option import Option
 from tandem.planner.question import Question
 from tandem.planner.rates import Rates
 from tandem.planner.search.simplicity import drawback
+from tandem.spec.dtype import DType
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import MIB, format_duration, format_figure, format_size
 from tandem.spec.workload import Workload
@@ -110,8 +111,14 @@ def _slow_type(question: Question) -> Iterator[str]:
         yield (
             f"Try --dtype {fastest}: this machine computes {peaks[fastest] / peaks[dtype]:.1f} "
             f"times as fast in it as in {dtype}, {peaks[fastest] / 1e12:.3g} TFLOP/s instead of "
-            f"{peaks[dtype] / 1e12:.3g}. This plan is for {dtype}:"
+            f"{peaks[dtype] / 1e12:.3g}. This plan is for {dtype}{_emulated(dtype)}:"
         )
+
+
+def _emulated(dtype: DType) -> str:
+    if dtype is not DType.FLOAT32:
+        return ""
+    return ", the only type that the emulated accelerator executes"
 
 
 def _memory(answer: Answer) -> Iterator[str]:

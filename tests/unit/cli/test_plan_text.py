@@ -93,6 +93,9 @@ def test_a_type_that_is_slow_there_is_said_first(commands: Commands) -> None:
     assert slow.startswith("Try --dtype float16: this machine computes 8.0 times as fast in it as")
     assert commands.run(*asked, "--offline").out.startswith("Try --dtype float16: ")
     assert "Try --dtype" not in commands.run(*asked, "--dtype", "float16").out
+    assert "emulated" not in slow.splitlines()[0]
+    single = commands.run(*asked, "--dtype", "float32", "--offline").out.splitlines()[0]
+    assert single.endswith("float32, the only type that the emulated accelerator executes:")
 
 
 def test_no_policy_stands_above_auto(commands: Commands) -> None:
