@@ -26,4 +26,15 @@ WIDE = Case(
 WIDE_MIXTURE = Case(
     "qwen3moe-4-wide-layers", moe(128, 4, 2, 32, moe_intermediate_size=128, num_hidden_layers=4)
 )
+WIDE_GEMMA2 = Case(
+    "gemma2-5-wide-layers",
+    gemma(
+        Gemma2Config,
+        128, 4, 2, 32,
+        intermediate_size=256,
+        num_hidden_layers=5,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=5.0,
+    ),
+)  # fmt: skip
 BLOCK_MODELS = (LLAMA, OPT, GEMMA2, QWEN3)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.parity.block_models import LLAMA, OPT, QWEN3, WIDE
+from tests.parity.block_models import GEMMA2, LLAMA, OPT, QWEN3, WIDE, WIDE_GEMMA2
 from tests.parity.checkpoints import Checkpoints
 from tests.parity.few_bits_reference import FewBitsReference
 from tests.parity.generation import PROMPTS, generate
@@ -44,6 +44,7 @@ CASES = [
     (LLAMA, "cpu-layers", CodeType.INT8, "exact"),
     (LLAMA, "mixed", NarrowFloat.FP8, "exact"),
     (OPT, "on-cpu", NarrowFloat.FP8, "exact"),
+    (GEMMA2, "mixed", CodeType.INT4, "exact"),
 ]
 
 
@@ -90,15 +91,17 @@ MIXED_HOMES: tuple[Home, ...] = ("streamed", "resident", "streamed", "resident",
 
 
 @pytest.mark.parametrize(
-    ("format", "lever", "kind"),
+    ("case", "format", "lever", "kind"),
     [
-        (WeightFormat(4, 32), {"resident_rows": 2}, "exact"),
-        (WeightFormat(8, 128), {"streamed_rows": 1, "cpu_rows": 1}, "exact"),
-        (WeightFormat(4, 64), {"streamed_rows": 2, "recomputed_tokens": 2 * SIZE}, "threaded"),
+        (WIDE, WeightFormat(4, 32), {"resident_rows": 2}, "exact"),
+        (WIDE, WeightFormat(8, 128), {"streamed_rows": 1, "cpu_rows": 1}, "exact"),
+        (WIDE, WeightFormat(4, 64), {"streamed_rows": 2, "recomputed_tokens": 32}, "threaded"),
+        (WIDE_GEMMA2, WeightFormat(4, 32), {"streamed_rows": 1, "cpu_rows": 1}, "exact"),
     ],
-    ids=["4-bits", "8-bits-mixed", "4-bits-recomputed"],
+    ids=["4-bits", "8-bits-mixed", "4-bits-recomputed", "gemma2-4-bits-mixed"],
 )
 def test_streamed_layers_alone_are_in_few_bits(
+    case: Case,
     format: WeightFormat,
     lever: dict[str, Any],
     kind: ExecutorKind,
@@ -107,7 +110,7 @@ def test_streamed_layers_alone_are_in_few_bits(
 ) -> None:
     plan = small_plan(MIXED_HOMES, **lever)
     streamed = streamed_layers(plan.weights).layers
-    transformers = build(WIDE, tmp_path)
+    transformers = build(case, tmp_path)
     rounded = {
         name: quantize(weight, format).dequantize()
         for name, weight in layer_maps(transformers).items()
