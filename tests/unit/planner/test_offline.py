@@ -408,3 +408,30 @@ def test_park_and_eggers_own_search_is_told_beside_it() -> None:
     whole = sum(op.weight_link_s for op in own.operations)
     assert whole == pytest.approx(LAYER_BYTES / 24e9, rel=0.05)
     assert offline_answer(question, "flexgen").split is None
+
+
+def test_a_job_without_a_pass_keeps_no_kv_on_the_host() -> None:
+    """Half of it was planned to be attended on the CPU, which never happens."""
+    question = ask(plannable_spec("gemma-2-9b"), "rtx4090", "server-genoa",
+                   prompt="512", generate="1", requests=64)  # fmt: skip
+    question = replace(question, model=short(question.model, 8), device_bytes=5 * GIB)
+    search, policy = OfflineSearch(question), find_offline_policy("auto")
+    best = search.best(policy)
+    assert best is not None
+    assert search.simplest(policy, best).candidate.host_rows == 0
+    assert search.simplest(policy, best).tokens_per_s > 0.98 * best.tokens_per_s
+
+
+def test_alternatives_that_differ_by_a_sequence_are_shown_once() -> None:
+    question = ask(short(plannable_spec("llama-3.1-70b"), 8), "rtx4090", "server-genoa",
+                   prompt="512", generate="128", requests=16)  # fmt: skip
+    search, policy = (
+        OfflineSearch(replace(question, device_bytes=8 * GIB)),
+        find_offline_policy("auto"),
+    )
+    chosen = search.option(BlockCandidate(1, 8, 3, 0, 13))
+    for resident, streamed, cpu in ((2, 1, 13), (3, 1, 12), (0, 2, 14)):
+        search.option(BlockCandidate(1, 8, resident, streamed, cpu))
+    found = [each.candidate for each in search.alternatives(policy, replace(chosen))]
+    assert BlockCandidate(1, 8, 2, 1, 13) not in found
+    assert BlockCandidate(1, 8, 3, 1, 12) not in found

@@ -99,14 +99,23 @@ class OfflineSearch:
     def simplest(self, policy: OfflinePolicy, best: BlockOption) -> BlockOption:
         """Of what was tried and is as good as the best: what reads prompts in the fewest blocks,
         where weights come in every pass and places stand empty before each of the others; and what
-        recomputes nothing, where shares may then be solved anew.
+        recomputes nothing, where shares may then be solved anew. Where there are prompts only, what
+        has no KV on the host, which nothing would ever read, and streams fewest layers.
         """
         streams = best.candidate.streamed > 0
+        prompts_only = self.question.lengths.generated_tokens <= 1
 
-        def order(option: BlockOption) -> tuple[int, bool, bool, float]:
+        def order(option: BlockOption) -> tuple[tuple[bool, int], int, bool, bool, float]:
+            idle = option.candidate.host_rows > 0, option.candidate.streamed
             blocks = option.prediction.rates.blocks if streams else 0
             fixed = policy.adapts and option.candidate.recomputed_tokens > 0
-            return blocks, fixed, option is not best, -option.tokens_per_s
+            return (
+                idle if prompts_only else (False, 0),
+                blocks,
+                fixed,
+                option is not best,
+                -option.tokens_per_s,
+            )
 
         as_good = [
             option
@@ -153,12 +162,17 @@ class OfflineSearch:
         return self._options[candidate]
 
     def alternatives(self, policy: OfflinePolicy, chosen: BlockOption) -> Iterator[BlockOption]:
-        """The best options tried of each kind that the chosen one is not, best first."""
-        seen = {_kind(chosen.candidate)}
+        """The best options tried of each kind that the chosen one is not, best first; of such as
+        differ by the home of one sequence, the best.
+        """
+        seen, shown = {_kind(chosen.candidate)}, [chosen.candidate]
         for option in sorted(self._options.values(), key=lambda option: -option.tokens_per_s):
             kind = _kind(option.candidate)
-            if kind not in seen and self.candidates.possible(option.candidate, policy):
+            if kind in seen or any(_is_beside(option.candidate, other) for other in shown):
+                continue
+            if self.candidates.possible(option.candidate, policy):
                 seen.add(kind)
+                shown.append(option.candidate)
                 if option.tokens_per_s <= chosen.tokens_per_s:
                     yield option
 
@@ -322,6 +336,15 @@ def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
         candidate.quantized != "none",
         candidate.host_kv is not None,
         candidate.batches > 1,
+    )
+
+
+def _is_beside(one: BlockCandidate, other: BlockCandidate) -> bool:
+    """Whether they differ by a sequence of each batch and home at most, and by nothing else."""
+    homes = [(c.resident_rows, c.streamed_rows, c.cpu_rows) for c in (one, other)]
+    near = all(abs(here - there) <= 1 for here, there in zip(*homes, strict=True))
+    return near and replace(one, resident_rows=0, streamed_rows=0, cpu_rows=0) == replace(
+        other, resident_rows=0, streamed_rows=0, cpu_rows=0
     )
 
 
