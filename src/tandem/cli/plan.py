@@ -227,6 +227,8 @@ def _refuse_contradictions(
             "--order is that of a batch job's batches; use it with --offline, or leave it out",
             param="order",
         )
+    if shown.output is not None:
+        _check_output(shown.output)
     if shown.plot is not None:
         from tandem.bench.picture import check_plot
 
@@ -341,6 +343,13 @@ def _flags(memory: MemoryOptions, steps: StepOptions) -> tuple[str, ...]:
         if value != defaults[name]:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return tuple(words)
+
+
+def _check_output(path: Path) -> None:
+    """Before anything is planned; raises ConfigError for a place that is none."""
+    if not path.parent.is_dir() or path.is_dir():
+        reason = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
+        raise ConfigError(f"cannot write {path}: {reason}; name another file", param="output")
 
 
 def _write(path: Path, planned: "PlanFile") -> None:

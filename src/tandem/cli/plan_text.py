@@ -55,7 +55,7 @@ def answer_text(
     yield ""
     yield from _limits(answer)
     if answer.exposure is not None:
-        yield from exposure_text(answer.exposure, _exposed_by(answer))
+        yield from exposure_text(answer.exposure, _compared_by(answer))
     if answer.alternatives:
         yield ""
         yield f"Rejected{_basis(answer)}"
@@ -226,14 +226,6 @@ def _compared_by(answer: Answer) -> str:
     return "of the job" if answer.arrivals is None else "with all places taken"
 
 
-def _exposed_by(answer: Answer) -> str:
-    """Likewise, of the plan where rates are off, for which no job is lived through."""
-    rate = format_figure(answer.chosen.prediction.rates.job_tokens_per_s)
-    if answer.chosen.in_step_per_s is None or rate == format_figure(answer.job_tokens_per_s):
-        return _compared_by(answer)
-    return "of the job if its requests were out of step"
-
-
 def _ceiling(answer: Answer, most: float) -> str:
     """How much a better plan in steps of the same size could still bring."""
     plan = "plan" if answer.question.tpot_bound_s is None else "plan that keeps the bound"
@@ -283,17 +275,9 @@ def _limits(answer: Answer) -> Iterator[str]:
     if not alone:
         yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
     if answer.sensitivities:
-        yield f"With more{_basis(answer)}{_gained_over(answer)}"
+        yield f"With more{_basis(answer)}"
     found = ((entry, _placement(answer, entry.option)) for entry in answer.sensitivities)
     yield from sensitivity_lines(found, _placement(answer, answer.chosen))
-
-
-def _gained_over(answer: Answer) -> str:
-    """What gains are over, where that is not this plan: a slightly slower one may be simpler."""
-    base = answer.sensitivities[0].base_tokens_per_s
-    if format_figure(base) == format_figure(answer.chosen.tokens_per_s):
-        return ""
-    return f"; gains are over the {format_figure(base)} of the fastest plan for this machine"
 
 
 def _placement(answer: Answer, option: Option) -> str:
@@ -331,6 +315,8 @@ def _why(answer: Answer, option: Option) -> str:
     name, share = option.prediction.bottleneck
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
     how = f"but {drawback(option, answer.chosen)}" if loss < _FLAT else f"{loss:.1%} less"
+    if loss < -_FLAT:
+        how = f"{-loss:.1%} more, {how}"
     return f"{format_figure(option.tokens_per_s)} tokens/s, {how}: {name} busy {share:.0%}"
 
 

@@ -124,11 +124,16 @@ def answer(
     likely = search.choice(policy)
     if likely is not None and likely.candidate.step_tokens:  # which is mostly the size chosen
         search.begin_ceiling(policy, likely.candidate.step_tokens)
-    chosen = choose(search, policy, in_step)
-    search.begin_ceiling(policy, chosen.candidate.step_tokens)
-    others = distinct(chosen, in_step.alternatives(policy, chosen))
-    alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
-    gains = begin_sensitivities(search, policy, in_step, chosen, aside)
+    chosen, policies = choose(search, policy, in_step), ()
+    while True:
+        beside = _beside(search, policy, in_step, chosen, aside, robust=robust)
+        if compare and not policies:
+            # after sensitivities, which would start from what is found here as well
+            policies = compare_policies(search, in_step)
+        better = in_step.better(chosen, policy, _found(beside, policies))
+        if better is None:
+            break
+        chosen = better
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
@@ -150,24 +155,62 @@ def answer(
         job_s=_job_s(search, chosen, arrivals),
         main_request_s=search.predictor.main_request_s(seen) if in_every_sweep else None,
         cohort_request_s=None if seen.slow_tpot_s is None else search.predictor.request_s(seen),
-        alternatives=alternatives,
+        alternatives=beside.alternatives,
         extrapolated=search.predictor.extrapolated(chosen.candidate),
-        exposure=None if question.host_only else _exposure(search, chosen),
+        exposure=beside.exposure,
         ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
-        # before other policies are searched for, which sensitivities would start from as well
-        sensitivities=tuple(gain for wait in gains if (gain := wait()) is not None),
-        policies=compare_policies(search, in_step) if compare else (),
-        robustness=robustness(search, policy, chosen, alternatives) if robust else None,
+        sensitivities=beside.sensitivities,
+        policies=tuple(
+            replace(result, option=chosen) if result.policy.name == policy.name else result
+            for result in policies
+        ),
+        robustness=beside.robustness,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What is told beside a chosen plan; attributes as of `Answer`."""
+
+    alternatives: tuple[Option, ...]
+    sensitivities: tuple[Sensitivity, ...]
+    exposure: Exposure | None
+    robustness: Robustness[Option] | None
+
+
+def _beside(
+    search: Search, policy: Policy, in_step: InStep, chosen: Option, aside: Aside, *, robust: bool
+) -> _Beside:
+    search.begin_ceiling(policy, chosen.candidate.step_tokens)
+    others = distinct(chosen, in_step.alternatives(policy, chosen))
+    alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
+    gains = begin_sensitivities(search, policy, in_step, chosen, aside)
+    exposed = None if search.question.host_only else _exposure(search, chosen)
+    return _Beside(
+        alternatives,
+        tuple(gain for wait in gains if (gain := wait()) is not None),
+        exposed,
+        robustness(search, policy, chosen, alternatives) if robust else None,
+    )
+
+
+def _found(beside: _Beside, policies: Iterable[PolicyResult]) -> Iterator[Candidate]:
+    """Plans that were found beside the chosen one, for this machine or for others."""
+    yield from (option.candidate for option in beside.alternatives)
+    yield from (entry.option.candidate for entry in beside.sensitivities)
+    yield from (result.option.candidate for result in policies if result.option is not None)
+    cases = () if beside.robustness is None else beside.robustness.cases
+    yield from (case.best.candidate for case in cases if case.best is not None)
 
 
 def _exposure(search: Search, chosen: Option) -> Exposure:
     def speed(other: Question) -> tuple[float, bool]:
-        rates = Search(other, like=search).predictor.rates(chosen.candidate)
-        return rates.job_tokens_per_s, other.allows(rates.worst_tpot_s)
+        there = Search(other, like=search)
+        option = Option(chosen.candidate, there.predictor.predict(chosen.candidate))
+        in_time = other.allows(option.prediction.rates.worst_tpot_s)
+        return InStep(there).closely(option).tokens_per_s, in_time
 
-    planned_per_s = chosen.prediction.rates.job_tokens_per_s
-    return exposure(search.question, planned_per_s, speed)
+    return exposure(search.question, chosen.tokens_per_s, speed)
 
 
 def distinct(chosen: Option, options: Iterable[Option]) -> Iterator[Option]:
@@ -221,8 +264,11 @@ def compare_policies(search: Search, in_step: InStep | None = None) -> tuple[Pol
     """The best option of every policy that can be executed; arguments as of `choose`."""
     in_step = in_step or InStep(search)
     precision = search.question.precision
-    policies = (policy.for_weights(precision) for policy in POLICIES.values())
-    return tuple(PolicyResult(policy, in_step.choice(policy)) for policy in policies)
+    policies = [policy.for_weights(precision) for policy in POLICIES.values()]
+    # those that allow the least first: what is found under them is known to those that allow more
+    in_turn = sorted(policies, key=lambda policy: sum(map(policy.contains, policies)))
+    found = {policy.name: in_step.choice(policy) for policy in in_turn}
+    return tuple(PolicyResult(policy, found[policy.name]) for policy in policies)
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:

@@ -6,7 +6,7 @@ of that differs far more than their ranks do. So the best plans of each kind are
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -18,18 +18,28 @@ from tandem.planner.places import num_places
 from tandem.planner.policies import GPU_ONLY_BESIDE_CPU, POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.kinds import Kind
 from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
 from tandem.planner.search.simplicity import complexity
+from tandem.planner.search.step_sizes import around
 
 _NEAR = 0.7
 """Of the tokens per second of the best plan by rank, what others must reach to be lived through."""
 _STARTS, _OTHERS = 3, 6
 """Plans that are changed while that makes the job shorter, and those of other kinds to show."""
+_FEWER, _SHARED_OUT = 2, 1 / 7
+"""On the accelerator, how many requests fewer are tried for even waves; and of those there, the
+share that changes places.
+"""
 _COARSE = 0.2
 """Of the work that is spent on the chosen plan's job: then most take about 10 ms."""
 _WORTH = 1.002
 """Times tokens per second, what a change must bring to be gone on from."""
+_FINALISTS, _MOST_FINALISTS = 0.9, 8
+"""Of the tokens per second of the best plan, what others must reach, lived through coarsely, to be
+looked at closely before one is chosen; and how many are.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +47,17 @@ class Lived:
     """How many plans are lived through.
 
     Attributes:
-        kinds: the best of so many. changes: so many changed ones.
+        kinds: the best of so many. changes: so many changed ones of each of the best of all.
+        policies: whether the best of each policy that allows less is among them, and each of all
+            these is tried with places for even waves before any is gone on from.
     """
 
     kinds: int
     changes: int
+    policies: bool
 
 
-ALL, FEW = Lived(kinds=10, changes=20), Lived(kinds=3, changes=5)
+ALL, FEW = Lived(24, 12, policies=True), Lived(3, 3, policies=False)
 
 
 def is_in_step(question: Question) -> bool:
@@ -97,11 +110,25 @@ class InStep:
         chosen = self._search.choice(policy)
         if chosen is None or not is_in_step(self._search.question):
             return chosen
-        found = self._lived_through(policy, chosen, ALL, self._alone(policy, chosen))
+        known = [*self._seen_closely, *self._alone(policy, chosen)]
+        found = self._finalists(self._lived_through(policy, chosen, ALL, known))
         least = AS_FAST * found[0].tokens_per_s
-        return self.closely(
-            min((each for each in found if each.tokens_per_s >= least), key=complexity)
-        )
+        return min((each for each in found if each.tokens_per_s >= least), key=complexity)
+
+    def _finalists(self, found: Sequence[Option]) -> list[Option]:
+        """Those that may be the best, lived through closely: which is so may be told only then.
+
+        Args:
+            found: lived through coarsely, the best first.
+        """
+        finalists: list[Option] = []
+        most = 0.0
+        for option in found:
+            if option.tokens_per_s < _FINALISTS * most or len(finalists) == _MOST_FINALISTS:
+                break
+            finalists.append(self.closely(option))
+            most = max(most, finalists[-1].tokens_per_s)
+        return _best_first(finalists)
 
     def closely(self, option: Option) -> Option:
         """Lived through in smaller steps, as what is told of a plan; as it is where requests are
@@ -120,17 +147,59 @@ class InStep:
         Args:
             known: candidates to live through as well, as those of a smaller machine.
         """
+        return next(iter(self.bests(policy, known)), None)
+
+    def bests(self, policy: Policy, known: Iterable[Candidate]) -> list[Option]:
+        """Those with the shortest jobs, the best first; arguments as of `best`."""
         best = self._search.best(policy)
         if best is None or not is_in_step(self._search.question):
-            return best
-        return self._lived_through(policy, best, FEW, known)[0]
+            return [] if best is None else [best]
+        return self._finalists(self._lived_through(policy, best, FEW, known))
+
+    def finalists(self) -> list[Option]:
+        """All that were looked at closely and come near the best, the best first."""
+        found = _best_first(self._seen_closely.values())
+        if not found:
+            return []
+        return [each for each in found if each.tokens_per_s >= _FINALISTS * found[0].tokens_per_s]
+
+    def better(self, chosen: Option, policy: Policy, known: Iterable[Candidate]) -> Option | None:
+        """The best of what is known by now, if predictions tell it from the chosen one; None if
+        they do not.
+
+        Args:
+            known: candidates that were found elsewhere, as for machines much like this one.
+        """
+        if not is_in_step(self._search.question):
+            return None
+        tried = (self._search.tried(candidate, policy) for candidate in dict.fromkeys(known))
+        found = [self.closely(option) for option in tried if option is not None]
+        best = max(found, key=lambda option: option.tokens_per_s, default=chosen)
+        return best if best.tokens_per_s * AS_FAST > chosen.tokens_per_s else None
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
-        """The best option of other kinds, none of them better, best first."""
+        """The best option of other kinds, best first; some may be faster by as little as
+        predictions do not tell, and less simple.
+        """
         others = self._search.alternatives(policy, chosen)
-        if is_in_step(self._search.question):
-            others = iter(_best_first(map(self.closely, islice(others, _OTHERS))))
-        return (each for each in others if each.tokens_per_s <= chosen.tokens_per_s)
+        if not is_in_step(self._search.question):
+            return (each for each in others if each.tokens_per_s <= chosen.tokens_per_s)
+        kind, bests = self._search.kind, dict[Kind, Option]()
+        for option in _best_first(self._found.values()):
+            if self._search.tried(option.candidate, policy) is not None:
+                bests.setdefault(kind(option.candidate), option)
+        bests.pop(kind(chosen.candidate), None)
+        ranked = (self.of(option) for option in islice(others, _OTHERS))
+        found = {option.candidate: option for option in (*bests.values(), *ranked)}
+        return iter(_best_first(map(self.closely, _best_first(found.values())[:_OTHERS])))
+
+    def _of_policies(self, policy: Policy) -> Iterator[Option]:
+        """The best option found under each policy that allows less."""
+        for less in POLICIES.values():
+            if less != policy and policy.contains(less):
+                best = self._search.best_seen(less)
+                if best is not None:
+                    yield best
 
     def _alone(self, policy: Policy, chosen: Option) -> list[Candidate]:
         """The best with all requests on the accelerator, which may be far from what ranks best: few
@@ -151,11 +220,32 @@ class InStep:
         again = (search.tried(candidate, policy) for candidate in known)
         starts = [first, *(option for option in again if option is not None)]
         starts += search.contenders(policy, _NEAR)[: lived.kinds]
+        if lived.policies:
+            starts += self._of_policies(policy)
         found = {option.candidate: self.of(option) for option in starts}
-        tried, most = set(found), len(found) + lived.changes
-        for start in _best_first(found.values())[:_STARTS]:
-            self._change(start, policy, found, tried, most)
+        tried = set(found)
+        if lived.policies:
+            self._even(policy, found, tried)
+        ranked = _best_first(found.values())
+        for start in dict.fromkeys([*ranked[:_STARTS], *islice(_unlike(ranked), _STARTS)]):
+            self._change(start, policy, found, tried, len(tried) + lived.changes)
         return _best_first(found.values())
+
+    def _even(self, policy: Policy, found: dict[Candidate, Option], tried: set[Candidate]) -> None:
+        """Add all with places for even waves: what is good but for the last few requests, which run
+        once more by themselves, is far from the best until then.
+        """
+        least = _NEAR * max(option.tokens_per_s for option in found.values())
+        for start in list(_unlike(_best_first(found.values()))):
+            for candidate in self._with_even_waves(start.candidate):
+                if candidate in tried:
+                    continue
+                tried.add(candidate)
+                if self._search.predictor.first_bound(candidate) < least:
+                    continue
+                option = self._search.tried(candidate, policy)
+                if option is not None and option.tokens_per_s >= least:
+                    found[candidate] = self.of(option)
 
     def _change(
         self,
@@ -184,27 +274,71 @@ class InStep:
         """Places for as many requests in the last wave as in those before it; for one wave less;
         and steps of twice the size, or half.
         """
+        yield from self._with_even_waves(candidate)
+        question = self._search.question
+        sizes = {question.step_of(step): step for step in question.steps}
+        here = question.step_of(candidate.step_tokens)
+        for size in (2 * here, here // 2):
+            if size in sizes:
+                yield from self._with_room(candidate._replace(step_tokens=sizes[size]))
+        yield from self._with_others_here(candidate)
+
+    def _with_room(self, candidate: Candidate) -> Iterator[Candidate]:
+        """It, or the same with as few more layers elsewhere as make it fit, if a few do."""
+        layers = self._search.question.movable_layers
+        for elsewhere in around(candidate.elsewhere, layers, smaller=False):
+            moved = candidate.with_elsewhere(elsewhere)
+            if self._search.footprint.fits(moved):
+                yield moved
+                return
+
+    def _with_even_waves(self, candidate: Candidate) -> Iterator[Candidate]:
+        """With places for as many requests in the last wave as before; and for one wave less."""
         question = self._search.question
         requests = question.lengths.requests
         waves = math.ceil(requests / num_places(question, candidate))
         for number in (waves, waves - 1):
             if number:
                 yield from self._with_rows(candidate, math.ceil(requests / number))
-        sizes = {question.step_of(step): step for step in question.steps}
-        here = question.step_of(candidate.step_tokens)
-        for size in (2 * here, here // 2):
-            if size in sizes:
-                yield candidate._replace(step_tokens=sizes[size])
 
     def _with_rows(self, candidate: Candidate, rows: int) -> Iterator[Candidate]:
         if not candidate.host_rows:
             yield candidate._replace(device_rows=rows)
             return
-        hosted = rows - candidate.device_rows
-        if hosted > 0:
-            here = self._candidates.prompts_here_of(candidate, hosted)
-            yield candidate._replace(host_rows=hosted, prompts_here=here)
+        # more on the host may leave room for fewer on the accelerator
+        most = min(candidate.device_rows, rows - 1)
+        for device in range(most, max(most - _FEWER, 0) - 1, -1):
+            moved = self._shared_out(candidate, device, rows)
+            if self._search.footprint.fits(moved):
+                yield moved
+                return
+
+    def _shared_out(self, candidate: Candidate, device: int, rows: int) -> Candidate:
+        """With so many on the accelerator of so many in all."""
+        hosted = rows - device
+        here = self._candidates.prompts_here_of(candidate, hosted)
+        return candidate._replace(device_rows=device, host_rows=hosted, prompts_here=here)
+
+    def _with_others_here(self, candidate: Candidate) -> Iterator[Candidate]:
+        """As many in all, and some more on the host, or on the accelerator."""
+        if candidate.device_rows and candidate.host_rows and not candidate.device_share:
+            some = max(1, round(candidate.device_rows * _SHARED_OUT))
+            for device in (candidate.device_rows - some, candidate.device_rows + some):
+                if 0 < device < candidate.rows:
+                    yield self._shared_out(candidate, device, candidate.rows)
 
 
 def _best_first(options: Iterable[Option]) -> list[Option]:
     return sorted(options, key=lambda option: -option.tokens_per_s)
+
+
+def _unlike(options: Iterable[Option]) -> Iterator[Option]:
+    """The first of each kind, in steps of any size: from others changes lead to the same."""
+    kinds: set[tuple[object, ...]] = set()
+    for option in options:
+        this = option.candidate
+        kind = this.strategy, this.streamed > 0, this.mlps, this.on_cpu > 0
+        kind += this.device_rows > 0, this.reads_here
+        if kind not in kinds:
+            kinds.add(kind)
+            yield option

@@ -48,6 +48,7 @@ class Predictor:
         self._convex = precise and question.follows_lines
         self._bounds: dict[Candidate, Rates] = {}
         self._predictions: dict[Candidate, Prediction] = {}
+        self._sweep_times: dict[Candidate, SweepTimes] = {}
         self._first_bounds: dict[Candidate, float] = {}
         self._late: set[Candidate] = set()
         self._rough_bounds: dict[Candidate, float] = {}
@@ -221,7 +222,10 @@ class Predictor:
 
     def sweep_times(self, candidate: Candidate) -> SweepTimes:
         """Of sweeps with other rows than a candidate's."""
-        return sweep_times(self._q, self._sweeps, self.pace, self.loads, candidate)
+        if candidate not in self._sweep_times:
+            found = sweep_times(self._q, self._sweeps, self.pace, self.loads, candidate)
+            self._sweep_times[candidate] = found
+        return self._sweep_times[candidate]
 
     # --- rates, by whatever a sweep's time is -----------------------------------------------------
 

@@ -12,21 +12,25 @@ from tandem.planner.in_step import InStep
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
+from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
+from tandem.planner.search.simplicity import complexity
 from tandem.spec.hardware import HostFacts
 
 _MORE_BYTES, _MORE_BYTES_PER_S, _MORE_CORES = 10**9, 10e9, 8
 _MORE_DISK_BYTES_PER_S = 1e9
+_NEAR = 5
+"""Of the plans that come near the best of this machine, how many are tried on a larger one."""
 _REACHED_SHARE = 0.8
 """Of the memory channels' peak, what many cores together reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """A larger machine and its best option.
+    """A larger machine and its option, chosen as that of this machine.
 
     Attributes:
-        gain: its tokens per second over those of this machine's best, less 1.
+        gain: its tokens per second over those of this machine's chosen option, less 1.
     """
 
     change: str
@@ -35,7 +39,7 @@ class Sensitivity:
 
     @property
     def base_tokens_per_s(self) -> float:
-        """Of this machine's best option; a chosen one may be slower by a little, being simpler."""
+        """Of this machine's chosen option."""
         return self.option.tokens_per_s / (1 + self.gain)
 
 
@@ -46,14 +50,13 @@ def begin_sensitivities(
 
     Returns: what waits for each; None: nothing keeps to the policy and the question's bound there.
     """
-    ranked, best = search.best(policy), in_step.best(policy, [chosen.candidate])
+    ranked = search.best(policy)
     assert ranked is not None, "something was chosen"
-    assert best is not None, "and lived through"
-    best = max(map(in_step.closely, (best, chosen)), key=lambda option: option.tokens_per_s)
-    known = list(dict.fromkeys([ranked.candidate, best.candidate, chosen.candidate]))
+    near = (option.candidate for option in in_step.finalists()[:_NEAR])
+    known = list(dict.fromkeys([chosen.candidate, ranked.candidate, *near]))
     search.hopeless()  # found once for all larger machines
     return [
-        aside.begin(partial(_larger, search, policy, best, known, change, larger))
+        aside.begin(partial(_larger, search, policy, chosen, known, change, larger))
         for change, larger in larger_machines(search.question)
     ]
 
@@ -61,20 +64,22 @@ def begin_sensitivities(
 def _larger(
     search: Search,
     policy: Policy,
-    best: Option,
+    chosen: Option,
     known: Sequence[Candidate],
     change: str,
     larger: Question,
 ) -> Sensitivity | None:
     there = Search(larger, like=search, known=known)
     in_step = InStep(there)
-    option, same = in_step.best(policy, known), there.tried(best.candidate, policy)
-    if option is None:
+    found, same = in_step.bests(policy, known), there.tried(chosen.candidate, policy)
+    if not found:
         return None
-    # of plans told apart in large steps, the same one may be the better by a little
-    found = [in_step.closely(each) for each in (option, same) if each is not None]
-    option = max(found, key=lambda each: each.tokens_per_s)
-    return Sensitivity(change, option, option.tokens_per_s / best.tokens_per_s - 1)
+    if same is not None:  # of plans told apart in large steps, it may be the better by a little
+        found.append(in_step.closely(same))
+    most = max(option.tokens_per_s for option in found)
+    least = max(AS_FAST * most, min(most, chosen.tokens_per_s))
+    option = min((each for each in found if each.tokens_per_s >= least), key=complexity)
+    return Sensitivity(change, option, option.tokens_per_s / chosen.tokens_per_s - 1)
 
 
 def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:

@@ -344,7 +344,10 @@ def test_experts_in_some_layers_only_are_planned(commands: Commands, tmp_path: P
     assert elsewhere <= {layer for layer in range(48) if layer % 4 == 3}
 
 
-def test_what_cannot_be_written_is_one_line(commands: Commands, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_one_line(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tandem.planner.answer.answer", None)  # told before anything is planned
     ran = commands.run(*PLAN, "--output", str(tmp_path / "none" / "file"))
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "cannot write" in ran.err

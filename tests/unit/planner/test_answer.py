@@ -10,6 +10,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Objective, Question
+from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -31,7 +32,7 @@ def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> Non
     rates = [option.tokens_per_s for option in found.alternatives]
     assert len(rates) == 3
     assert rates == sorted(rates, reverse=True)
-    assert rates[0] <= found.chosen.tokens_per_s
+    assert rates[0] * AS_FAST <= found.chosen.tokens_per_s  # what predictions do not tell
     changes = {entry.change: entry.option.tokens_per_s for entry in found.sensitivities}
     assert list(changes) == ["+1 GB GPU memory", "+10 GB/s link", "+8 cores"]
     assert min(changes.values()) >= found.chosen.tokens_per_s

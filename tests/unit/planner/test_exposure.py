@@ -8,7 +8,9 @@ from tests.unit.planner.questions import ask, short
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import answer
 from tandem.planner.exposure import exposure
+from tandem.planner.in_step import InStep
 from tandem.planner.offline.answer import offline_answer
+from tandem.planner.option import Option
 from tandem.planner.question import Question
 from tandem.planner.robustness import WITHIN
 from tandem.planner.search.search import Search
@@ -35,15 +37,18 @@ def test_the_plan_itself_is_predicted_on_each_machine() -> None:
     assert found is not None
     assert len(found.cases) == 2 * len(numbers(STREAMED)) == 6
     for case in (*found.cases, found.worst):
-        alone = Search(with_errors(STREAMED, case.errors)).predictor.rates(given.chosen.candidate)
-        assert case.tokens_per_s == pytest.approx(alone.job_tokens_per_s)
+        search, candidate = Search(with_errors(STREAMED, case.errors)), given.chosen.candidate
+        alone = InStep(search).closely(Option(candidate, search.predictor.predict(candidate)))
+        assert case.tokens_per_s == pytest.approx(alone.tokens_per_s)
         assert case.in_time
     assert found.decisive.errors == {"link": -ERROR}
     assert set(found.worst.errors) == set(numbers(STREAMED))
     assert found.worst.errors["link"] == -ERROR
     slower = with_errors(STREAMED, dict.fromkeys(numbers(STREAMED), -ERROR))
-    rates = Search(slower).predictor.rates(given.chosen.candidate)
-    assert found.worst.tokens_per_s <= rates.job_tokens_per_s * (1 + 1e-9)
+    search, candidate = Search(slower), given.chosen.candidate
+    alone = InStep(search).closely(Option(candidate, search.predictor.predict(candidate)))
+    assert found.worst.tokens_per_s <= alone.tokens_per_s * (1 + 1e-9)
+    assert found.planned_tokens_per_s == given.job_tokens_per_s  # the figure that is printed
     assert found.loss(found.worst) == pytest.approx(0.15, abs=0.02)
     assert found.loss(found.decisive) < found.loss(found.worst)
 

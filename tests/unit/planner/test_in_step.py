@@ -87,6 +87,32 @@ def test_all_that_is_compared_is_of_the_job_in_step() -> None:
     assert min(entry.gain for entry in found.sensitivities) >= -1e-9
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        ask("llama-3.1-8b", "t4", prompt="100", generate="100", requests=60),
+        ask("llama-3.1-8b", "a4000", prompt="64", generate="200", requests=60),
+    ],
+    ids=["t4", "a4000"],
+)
+def test_no_policy_finds_more_of_the_job_than_auto(question: Question) -> None:
+    """Neither beside it, nor by itself; and no larger machine's plan is worse."""
+    question = replace(question, step_sizes=(128, 256, 512, 1024, 2048, 4096, 8192))
+    found = answer(question, compare=True)
+    plain = answer(question)
+    rows = {result.policy.name: result.option for result in found.policies}
+    for chosen in (found.chosen, plain.chosen):
+        for option in rows.values():
+            assert option is None or option.tokens_per_s * 0.99 <= chosen.tokens_per_s * (1 + 1e-9)
+        for name in ("ride-along", "simple", "n-gpu-layers"):
+            alone = choose(Search(with_steps_that_fit(question, POLICIES[name])), POLICIES[name])
+            assert alone.tokens_per_s * 0.99 <= chosen.tokens_per_s * (1 + 1e-9), name
+    assert rows["auto"] == found.chosen  # one figure for one plan
+    for entry in plain.sensitivities:
+        assert entry.gain >= -0.01
+        assert entry.base_tokens_per_s == pytest.approx(plain.job_tokens_per_s)
+
+
 def test_requests_that_the_accelerator_holds_are_not_divided() -> None:
     """An engine divides none whose KV the accelerator's pool holds, so no plan may count on it."""
     search = Search(ask("opt-66b", "rtx4090", requests=50))

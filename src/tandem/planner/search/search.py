@@ -192,6 +192,14 @@ class Search:
                 ahead[option.candidate.strategy] += 1
         return sorted(places, key=lambda option: places[option])
 
+    def best_seen(self, policy: Policy) -> Option | None:
+        """The best under a policy of what has been tried under any."""
+        return self._options.bests_by(lambda _: None, policy).get(None)
+
+    def kind(self, candidate: Candidate) -> Kind:
+        """Of which it is, among those that fall about equally short of their bounds."""
+        return self._kinds.of(candidate)
+
     def tried(self, candidate: Candidate, policy: Policy) -> Option | None:
         """It, if it is allowed, fits, and keeps the bound on time per token."""
         if not self._options.possible(candidate, policy):

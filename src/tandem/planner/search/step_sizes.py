@@ -91,7 +91,7 @@ class StepSizes:
             if step == candidate.step_tokens:
                 continue
             smaller = log2(self._q.step_of(step)) < here
-            for elsewhere in _around(candidate.elsewhere, self._q.movable_layers, smaller):
+            for elsewhere in around(candidate.elsewhere, self._q.movable_layers, smaller):
                 yield from self._resized(candidate, elsewhere, step)
                 if self._may_read_here(candidate):
                     # steps of another size read more prompts at once, or leave them more room
@@ -201,7 +201,7 @@ class StepSizes:
         return low
 
 
-def _around(here: Elsewhere, layers: int, smaller: bool) -> Iterator[Elsewhere]:
+def around(here: Elsewhere, layers: int, smaller: bool) -> Iterator[Elsewhere]:
     """The same homes of layers, and those with the embeddings or a few more layers on the
     accelerator if steps are smaller, or with fewer.
     """
