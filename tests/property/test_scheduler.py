@@ -14,6 +14,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.support.engines import TestEngine, model_engine, tiny_model, toy_engine
+from tests.support.overtakings import OvertakingWatch
 from tests.support.rank_waits import WaitWatch
 from tests.support.scenarios import Scenario, scenarios
 from tests.support.script import Generated, Script, max_steps, run
@@ -70,8 +71,13 @@ def test_any_run_gives_the_tokens_of_the_plain_run(scenario: Scenario) -> None:
         setup = setup_on(scenario, strategy, Path(folder))
         for _ in range(lives):
             with toy_engine(setup, NUM_LAYERS) as engine:
-                watch = WaitWatch(engine)
-                results = run(engine.core, scenario.script, steps=bound, after_step=watch.look)
+                watch, overtaking = WaitWatch(engine), OvertakingWatch(engine)
+
+                def look(watch: WaitWatch = watch, other: OvertakingWatch = overtaking) -> None:
+                    watch.look()
+                    other.look()
+
+                results = run(engine.core, scenario.script, steps=bound, after_step=look)
                 if engine.disk is not None:
                     engine.settle_disk()
                 engine.check_idle()
@@ -80,10 +86,57 @@ def test_any_run_gives_the_tokens_of_the_plain_run(scenario: Scenario) -> None:
 
     event(f"strategies {sorted(strategy.used)}")
     event(f"longest wait {watch.longest // 10 * 10} sweeps")
+    event(f"overtaken {overtaking.longest} times")
     event(f"preempted {stats.preemptions > 0}, moved {stats.transfers > 0}")
     event(f"joins {stats.cohort_joins > 0}, waits {stats.cohort_waits > 0}")
     if stats.disk is not None:
         event(f"disk: written {stats.disk.written_blocks > 0}, read {stats.disk.read_blocks > 0}")
+
+
+@st.composite
+def steady_loads(draw: st.DrawFn) -> Scenario:
+    """A few requests of low priorities before and among many of higher ones, which come as others
+    end, in memory that is too small for all.
+    """
+    scenario = draw(scenarios())
+    setup = replace(
+        scenario.setup,
+        most_overtaken=draw(st.sampled_from((1, 2))),
+        max_num_seqs=draw(st.sampled_from((1, 2))),
+    )
+    own = scenario.script.requests
+    arrivals: dict[int, list[EngineRequest]] = {}
+    for number in range(draw(st.integers(8, 14))):
+        copied = own[number % len(own)]
+        sampling = SamplingParams(
+            max_tokens=min(1 + number % 3, copied.sampling.max_tokens or 1),
+            temperature=0.0,
+            ignore_eos=True,
+        )
+        priority = draw(st.sampled_from((0, 0, 0, -1, 1)))
+        step = draw(st.integers(1, 3)) * number
+        arrivals.setdefault(step, []).append(
+            EngineRequest(
+                f"r{number}",
+                copied.prompt_token_ids,
+                sampling,
+                priority=1 if number == 1 else priority,
+            )
+        )
+    return replace(scenario, setup=setup, script=Script(arrivals), disk_blocks=0)
+
+
+@pytest.mark.timeout(600)
+@given(scenario=steady_loads())
+@settings(max_examples=15)
+def test_nobody_is_overtaken_more_often_than_is_allowed(scenario: Scenario) -> None:
+    bound = max_steps(scenario.script, NUM_LAYERS)
+    setup = replace(scenario.setup, strategy=scenario.switching())
+    with toy_engine(setup, NUM_LAYERS) as engine:
+        watch = OvertakingWatch(engine)
+        run(engine.core, scenario.script, steps=bound, after_step=watch.look)
+        engine.check_idle()
+    event(f"overtaken {watch.longest} times")
 
 
 @contextmanager

@@ -118,6 +118,7 @@ def scenarios(draw: st.DrawFn, block_sizes: tuple[int, ...] = (2, 4, 16)) -> Sce
         max_device_seqs=draw(st.sampled_from((0, 0, 1, 3))),
         prompts_on_device=draw(st.booleans()),
         split_blocks=draw(st.sampled_from((0, 0, 1, 2, 99))),
+        most_overtaken=draw(st.sampled_from((1, 2, 64))),
         preemption_mode=draw(st.sampled_from(("recompute", "swap", "auto", "mix"))),
         prefix_caching=draw(st.booleans()),
         host_prefix_share=draw(st.sampled_from((0.0, 0.3, 1.0))),

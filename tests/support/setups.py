@@ -92,6 +92,7 @@ class Setup:
     max_device_seqs: int = 0
     prompts_on_device: bool = False
     split_blocks: int = 0
+    most_overtaken: int = 64
     preemption_mode: PreemptionMode = "recompute"
     prefix_caching: bool = True
     host_prefix_share: float = 0.0
@@ -143,6 +144,7 @@ class Setup:
             max_device_seqs=self.max_device_seqs,
             prompts_on_device=self.prompts_on_device,
             split_blocks=self.split_blocks,
+            most_overtaken=self.most_overtaken,
             preemption_mode=self.preemption_mode,
             launch_ahead_steps=self.launch_ahead_steps if self.overlap else 1,
             max_cohorts=self.max_cohorts,

@@ -7,13 +7,13 @@ import numpy as np
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.placement import device_limit
-from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.sequence import ARRIVAL_BITS, Sequence
 from tandem.spec.errors import ContextLengthError, RequestError
 from tandem.spec.random import derive_seed
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
-_MAX_PRIORITY = 2**23 - 1  # rank is (priority, arrival) in one 64-bit number, 40 bits for arrival
+_MAX_PRIORITY = 2 ** (63 - ARRIVAL_BITS) - 1
 
 
 def make_sequence(

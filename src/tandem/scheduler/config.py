@@ -32,6 +32,8 @@ class SchedulerConfig:
             can be read by then come first; None: all in their rank.
         split_blocks: of a request that could outgrow the device's pool, leading blocks to keep
             there; 0: half of the pool, or all of it where `max_num_seqs` is 1.
+        most_overtaken: times that a request is overtaken by others of a higher priority that came
+            later, between two of its tokens, before it has that priority, too.
         calibrate: correct what steps are said to take by what they are reported to take.
         host_prefix_share: most of the host's pool that copies of what the device's prefix cache
             would evict may take; 0: none are made, and prefixes stay in their tier.
@@ -57,6 +59,7 @@ class SchedulerConfig:
     tpot_bound_s: float | None = None
     ttft_bound_s: float | None = None
     split_blocks: int = 0
+    most_overtaken: int = 64
     host_prefix_share: float = 0.0
     calibrate: bool = False
     seed: int = 0

@@ -175,7 +175,7 @@ def _order(readings: list[Reading], pace: _Pace) -> _Order:
     """One priority after the other: who comes first anyway, who is in time, who is late."""
     order = _Order([], [])
     begin_s = 0.0
-    for _, group in groupby(readings, key=lambda each: each.sequence.request.priority):
+    for _, group in groupby(readings, key=lambda each: each.sequence.priority):
         first: list[Reading] = []
         others: list[Reading] = []
         for each in group:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tandem.plan.binding import IntArray, LongArray
 from tandem.scheduler.in_flight import Flight, MoveInFlight
 from tandem.scheduler.kv_manager import KVManager
+from tandem.scheduler.overtaking import Overtaking
 from tandem.scheduler.returning import Returning
 from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import MAX_RECENT, RowState, RowTable
@@ -28,6 +29,7 @@ class Running:
 
     Args:
         mode: what becomes of preempted KV; without a rule, `auto` recomputes, and `mix` copies.
+        most_overtaken: as in `SchedulerConfig`.
     """
 
     def __init__(
@@ -38,6 +40,8 @@ class Running:
         flight: Flight,
         mode: PreemptionMode,
         rule: "PreemptionRule | None" = None,
+        *,
+        most_overtaken: int,
     ) -> None:
         self._rows = rows
         self._kv = kv
@@ -50,6 +54,7 @@ class Running:
         self._by_row: list[Sequence | None] = [None] * rows.max_rows
         self._dead: set[int] = set()
         self._moves: list[Move] = []
+        self._overtaking = Overtaking(rows, waiting, self.sequence_of, most_overtaken)
         self.num_preemptions = 0
 
     # --- look-ups ---------------------------------------------------------------------------------
@@ -123,6 +128,8 @@ class Running:
         """
         del self._by_id[sequence.request_id]
         row = sequence.row
+        if row is not None:
+            self._overtaking.by(sequence)
         if row is None:
             self._waiting.remove(sequence)
         elif self._rows.cohort[row]:

@@ -92,7 +92,10 @@ class Scheduler:
         self.flight = Flight()
         self.cohorts: dict[int, Cohort] = {}
         mode, rule = config.preemption_mode, preemption_rule(config, prices)
-        self.running = Running(self.rows, self.kv, self.waiting, self.flight, mode, rule)
+        most = config.most_overtaken
+        self.running = Running(
+            self.rows, self.kv, self.waiting, self.flight, mode, rule, most_overtaken=most
+        )
         sequence_of = self.running.sequence_of
         self._compiler = compiler(config, self.rows, self.flight, sequence_of)
         self.tiers = two_tiers(config, self.kv, prices) if publish_moved else None

@@ -94,8 +94,7 @@ def set_up_row(rows: RowTable, row: int, sequence: Sequence, device_limit: int) 
     rows.min_total[row] = sequence.num_prompt + params.min_tokens
     rows.device_limit[row] = device_limit
     rows.leaves[row] = False
-    priority, arrival = sequence.rank
-    rows.order[row] = (priority << 40) + arrival
+    rows.order[row] = sequence.order
     rows.late[row] = params.needs_history
     rows.seed[row] = sequence.seed
     rows.temperature[row] = params.temperature

@@ -5,13 +5,17 @@ from dataclasses import dataclass, field
 
 from tandem.spec.request import EngineRequest
 
+ARRIVAL_BITS = 40
+"""Of the 64-bit number that ranks a sequence; its priority has the others."""
+
 
 @dataclass(slots=True)
 class Sequence:
     """One accepted request: its tokens, and where it stands.
 
     Attributes:
-        arrival: order of acceptance; with the request's priority it ranks the sequence.
+        arrival: order of acceptance; with the priority it ranks the sequence.
+        priority: the request's, or a higher one that it got by being overtaken (`Overtaking`).
         seed: of its random numbers, its own or derived.
         limit: most tokens of prompt and output together.
         stop_ids: token ids that end it.
@@ -22,6 +26,7 @@ class Sequence:
         cached_tokens: prompt tokens taken from the prefix cache at first admission.
         arrived_s: when it was accepted, where the scheduler has a clock.
         looked_up: the disk was asked for its beginning since it waits.
+        overtaken: how often, since it had `tokens_before` tokens.
     """
 
     request: EngineRequest
@@ -36,6 +41,12 @@ class Sequence:
     cached_tokens: int = -1
     arrived_s: float = 0.0
     looked_up: bool = False
+    priority: int = field(init=False)
+    overtaken: int = 0
+    tokens_before: int = 0
+
+    def __post_init__(self) -> None:
+        self.priority = self.request.priority
 
     @property
     def request_id(self) -> str:
@@ -45,7 +56,12 @@ class Sequence:
     @property
     def rank(self) -> tuple[int, int]:
         """Smaller goes first."""
-        return (self.request.priority, self.arrival)
+        return (self.priority, self.arrival)
+
+    @property
+    def order(self) -> int:
+        """The rank as one 64-bit number."""
+        return (self.priority << ARRIVAL_BITS) + self.arrival
 
     @property
     def num_prompt(self) -> int:

@@ -1,6 +1,6 @@
 """Accepted requests that have no row yet, in order of rank."""
 
-from bisect import insort
+from bisect import bisect, insort
 from collections.abc import Iterator
 
 from tandem.scheduler.sequence import Sequence
@@ -25,3 +25,11 @@ class WaitingQueue:
     def remove(self, sequence: Sequence) -> None:
         """Take out; O(n), but mostly from the front."""
         self._queue.remove(sequence)
+
+    def first_of_each_below(self, priority: int) -> list[Sequence]:
+        """Of each priority that comes after this one, the first in rank."""
+        found: list[Sequence] = []
+        while (at := bisect(self._queue, priority, key=lambda s: s.priority)) < len(self._queue):
+            found.append(self._queue[at])
+            priority = found[-1].priority
+        return found
