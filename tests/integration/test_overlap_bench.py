@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from tandem.bench import overlap
 from tandem.bench.overlap import OverlapBench, StrategyOverlap, rows_of, run_overlap
 from tandem.cli.overlap_text import overlap_text
 from tandem.plan.program import Part, Queue
-from tandem.spec.errors import TandemError
+from tandem.spec.errors import ConfigError, TandemError
 
 SMALL = OverlapBench(
     layers=3,
@@ -71,6 +72,28 @@ def test_rows_of_the_record(outcomes: dict[str, StrategyOverlap]) -> None:
     shares = [row.value for row in rows if row.metric == "CPU attention hidden"]
     assert len(shares) == 2
     assert all(0 <= share <= 1 for share in shares)
+
+
+def test_a_longer_window_gives_the_same_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cohorts give their tokens out in bursts: a window that cuts one is off by percents."""
+    crossing = replace(SMALL, strategies=("rendezvous",), host_rows=12)
+    found: list[float] = []
+    for rounds in (7, 8, 9):
+        monkeypatch.setattr(overlap, "_ROUNDS", rounds)
+        (outcome,) = run_overlap(crossing, lambda what: None)
+        assert outcome.spread[0] <= outcome.tokens_per_s <= outcome.spread[1]
+        found.append(outcome.tokens_per_s)
+    assert max(found) == pytest.approx(min(found), rel=0.002)
+
+
+def test_a_strategy_that_cannot_be_here_is_left_out_with_a_note() -> None:
+    told: list[str] = []
+    wide = OverlapBench("t4-scaled", context=64, device_rows=2, host_rows=2)
+    found = run_overlap(replace(wide, strategies=("asymmetric", "gpu-only")), told.append)
+    assert [each.strategy for each in found] == ["gpu-only"]
+    assert [line for line in told if "asymmetric is left out: --strategy asymmetric needs" in line]
+    with pytest.raises(ConfigError, match="needs all layers"):
+        run_overlap(replace(wide, strategies=("asymmetric",)), told.append)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ nothing is measured. All figures carry the word `virtual`.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tandem.bench.records import BenchRow
@@ -39,7 +39,9 @@ _BLOCK_SIZE = 16
 _BATCHED_TOKENS = 4096
 _SPREAD = 1.2  # of contexts, as `fill` draws them
 _ROUNDS = 8  # of a cohort through the layers, until the middle of which nothing counts
-_TOKENS_PER_STEP = 3  # that requests may emit, for each step that counts: more than they do
+_TOKENS_PER_STEP = 4  # that requests may emit, for each of those rounds' steps: more than they do
+_MIN_TOKENS = 4  # of the slowest requests, that a window lasts at least
+_MOST_STEPS = 3  # for each of those rounds' steps: so many are counted at most
 _CLOSE = 1 - 1e-9
 _NO_CACHE = 1  # bytes of cache that the host's pages must exceed: they are not read
 
@@ -80,7 +82,8 @@ class StrategyOverlap:
         cycle: one step's period, and what ran in it. layers: when each layer began in it, for
             requests that run through all.
         ways: what the strategy called its choices in the steps that count, the last one first.
-        totals: of those steps. tokens_per_s: given out in them.
+        totals: of those steps. tokens_per_s: given out from one token of the slowest requests to
+            another of theirs. spread: of the same from each of their tokens to the next.
     """
 
     strategy: str
@@ -90,13 +93,14 @@ class StrategyOverlap:
     ways: tuple[str, ...]
     totals: OverlapTotals
     tokens_per_s: float
+    spread: tuple[float, float]
 
 
 def run_overlap(bench: OverlapBench, report: Callable[[str], None]) -> list[StrategyOverlap]:
-    """Every strategy, one after the other.
+    """Every strategy, one after the other; those that cannot be here are left out, with a note.
 
     Raises:
-        ConfigError: an unknown name, or requests that do not fit.
+        ConfigError: an unknown name, or requests that do not fit, or no strategy can be here.
     """
     for strategy in bench.strategies:
         make_strategy(strategy)  # an unknown one is refused before the others run
@@ -113,9 +117,20 @@ def run_overlap(bench: OverlapBench, report: Callable[[str], None]) -> list[Stra
         eos_token_ids=(),
     )
     outcomes: list[StrategyOverlap] = []
+    refused: ConfigError | None = None
     for strategy in bench.strategies:
         report(strategy)
-        outcomes.append(_Run(bench, strategy, model, hardware).outcome())
+        try:
+            run = _Run(bench, strategy, model, hardware)
+        except ConfigError as error:
+            if error.param != "strategy":
+                raise
+            refused = error
+            report(f"{strategy} is left out: {error.message}")
+        else:
+            outcomes.append(run.outcome())
+    if refused is not None and not outcomes:
+        raise refused
     return outcomes
 
 
@@ -125,7 +140,7 @@ def rows_of(bench: OverlapBench, outcomes: Sequence[StrategyOverlap]) -> tuple[B
     for each in outcomes:
         case, variant, totals = str(bench), f"virtual {each.strategy}", each.totals
         rows += [
-            BenchRow(case, variant, "throughput", each.tokens_per_s, "tokens/s"),
+            BenchRow(case, variant, "throughput", each.tokens_per_s, "tokens/s", None, each.spread),
             BenchRow(case, variant, "step", totals.step_s / totals.steps, "s"),
         ]
         shares = {
@@ -151,6 +166,7 @@ class _Run:
         self._meter.on_step(self._ended.append)
         self._ops: deque[ExecutedOp] = deque(maxlen=100 * self._steps * bench.layers)
         self._ways: dict[str, None] = {}
+        self._gaps = _Gaps()
         self._engine = self._build(model, hardware)
 
     def outcome(self) -> StrategyOverlap:
@@ -170,16 +186,26 @@ class _Run:
             self._ended.clear()
             self._run_steps(self._steps // 2)
             self._ways.clear()
-            begin_s, tokens = self._clock.now(), self._run_steps(self._steps)
-            wall_s = self._clock.now() - begin_s
-            counted = self._ended[self._steps // 2 :]
+            first, periods = self._periods()
+            counted = self._ended[first:]
             totals, shown = OverlapTotals.sum(s.totals for s in counted), _typical(counted)
             self._run_steps(2)  # what began in the step that is shown may end
         finally:
             engine.core.close()
         cycle, layers = self._cycle(shown)
         ways = tuple(way for way in reversed(self._ways) if way)
-        return StrategyOverlap(self._strategy, rows, cycle, layers, ways, totals, tokens / wall_s)
+        per_s = [count / wall_s for count, wall_s in periods]
+        tokens, wall_s = (sum(each) for each in zip(*periods, strict=True))
+        return StrategyOverlap(
+            self._strategy,
+            rows,
+            cycle,
+            layers,
+            ways,
+            totals,
+            tokens / wall_s,
+            (min(per_s), max(per_s)),
+        )
 
     def _build(self, model: ModelSpec, hardware: HardwareSpec) -> PacedEngine:
         bench = self._bench
@@ -220,16 +246,42 @@ class _Run:
                     param=f"{place}_rows",
                 )
 
-    def _run_steps(self, count: int) -> int:
-        """Until so many more periods have ended; tokens given out meanwhile."""
-        core, tokens, until = self._engine.core, 0, len(self._ended) + count
+    def _run_steps(self, count: int) -> None:
+        """Until so many more steps have ended."""
+        until = len(self._ended) + count
         while len(self._ended) < until:
-            outputs = core.step()
-            tokens += sum(len(output.token_ids) for output in outputs)
-            way = core.last_way
-            self._ways.pop(way, None)
-            self._ways[way] = None
-        return tokens
+            self._step()
+
+    def _periods(self) -> tuple[int, list[tuple[int, float]]]:
+        """The number of the first step that counts, and of each period between two tokens of the
+        slowest requests: tokens that all gave out, and seconds. Cohorts give theirs out in bursts:
+        a window that ends between two of them has one more or less, whatever the strategy.
+        """
+        slowest = self._gaps.longest(self._clock.now())
+        while slowest not in self._step():
+            pass
+        first, periods = len(self._ended), list[tuple[int, float]]()
+        begin_s, tokens = self._clock.now(), 0
+        most = first + _MOST_STEPS * self._steps
+        while len(self._ended) < most:
+            emitted = self._step()
+            tokens += sum(emitted.values())
+            if slowest in emitted:
+                periods.append((tokens, self._clock.now() - begin_s))
+                begin_s, tokens = self._clock.now(), 0
+                if len(periods) >= _MIN_TOKENS and len(self._ended) >= first + self._steps:
+                    break
+        return first, periods
+
+    def _step(self) -> dict[str, int]:
+        """One turn of the engine's loop; the tokens that it gives out, by request."""
+        core = self._engine.core
+        emitted = {each.request_id: len(each.token_ids) for each in core.step() if each.token_ids}
+        self._gaps.emitted(emitted, self._clock.now())
+        way = core.last_way
+        self._ways.pop(way, None)
+        self._ways[way] = None
+        return emitted
 
     def _cycle(self, shown: StepOverlap) -> tuple[Cycle, dict[int, float]]:
         period_s = shown.totals.step_s
@@ -246,6 +298,27 @@ class _Run:
             if ran.op.part is Part.PRE and _runs_through(ran)
         }
         return Cycle(period_s, tuple(sorted(spans, key=lambda span: span.begin_s))), layers
+
+
+class _Gaps:
+    """Seconds between tokens, by request."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[str, float] = {}
+        self._gap_s: dict[str, float] = {}
+
+    def emitted(self, names: Iterable[str], now_s: float) -> None:
+        """These requests have got tokens."""
+        for name in names:
+            before_s = self._last_s.get(name)
+            if before_s is not None:
+                self._gap_s[name] = now_s - before_s
+            self._last_s[name] = now_s
+
+    def longest(self, now_s: float) -> str:
+        """The request whose tokens are furthest apart, as far as that has been seen."""
+        gaps = {n: max(now_s - at_s, self._gap_s.get(n, 0.0)) for n, at_s in self._last_s.items()}
+        return max(gaps, key=lambda name: gaps[name])
 
 
 def _uses_host(strategy: str) -> bool:
