@@ -241,10 +241,10 @@ class EngineConfig:
         require_block_size(self.block_size)
         parse_size(self.trace_limit, param="trace_limit")
         if not -(2**63) <= self.seed < 2**64:
-            raise ConfigError(f"seed must be a 64-bit integer, not {self.seed}", param="seed")
+            raise ConfigError(f"--seed must be a 64-bit integer, not {self.seed}", param="seed")
         if self.tensor_parallel_size != 1:
             raise ConfigError(
-                f"tensor_parallel_size {self.tensor_parallel_size} is not supported: there is no "
+                f"--tensor-parallel-size {self.tensor_parallel_size} is not supported: there is no "
                 "distributed executor yet; use 1",
                 param="tensor_parallel_size",
             )
@@ -279,9 +279,14 @@ class EngineConfig:
         return EngineConfig(**options)
 
 
+def _flag(param: str) -> str:
+    """As it is given on a command line."""
+    return f"--{param.replace('_', '-')}"
+
+
 def _at_least(value: int | None, minimum: int, param: str) -> None:
     if value is not None and value < minimum:
-        raise ConfigError(f"{param} must be at least {minimum}, not {value}", param=param)
+        raise ConfigError(f"{_flag(param)} must be at least {minimum}, not {value}", param=param)
 
 
 def _one_of(value: str, known: tuple[str, ...], param: str) -> None:
@@ -298,5 +303,5 @@ def _check_size(text: str, param: str) -> None:
 def _check_share(share: float | None) -> None:
     if share is not None and not 0 <= share <= 1:
         raise ConfigError(
-            f"host_prefix_share must be between 0 and 1, not {share}", param="host_prefix_share"
+            f"--host-prefix-share must be between 0 and 1, not {share}", param="host_prefix_share"
         )

@@ -34,6 +34,16 @@ BOTH, DEVICE_ALONE = Capacities(64 * MIB, 64 * MIB), Capacities(64 * MIB, 0)
             BOTH,
             "torch has no meaning with --kv-placement split, where no prompt",
         ),
+        (
+            {"max_host_seqs": 8, "strategy": "gpu-only"},
+            BOTH,
+            "8 has no meaning with --strategy gpu-only; use --strategy auto, or leave it out",
+        ),
+        (
+            {"max_host_seqs": 8, "kv_placement": "device"},
+            BOTH,
+            "8 has no meaning with --kv-placement device; use --kv-placement auto, or leave",
+        ),
     ],
 )
 def test_what_would_do_nothing_is_refused(

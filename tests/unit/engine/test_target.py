@@ -48,9 +48,16 @@ def test_by_default_all_but_a_margin_may_be_used_and_it_is_said(gpu: None) -> No
     assert found.capacities.host_bytes == found.capacities.room_bytes == 19 * GIB
     assert found.capacities.elastic
     assert found.notes == (
-        "host memory: up to 19.0 GiB of the 20.0 GiB free, and about 8.0 GiB of it for KV; "
+        "host memory: up to 19.0 GiB of the 20.0 GiB free, and at most about 8.0 GiB of it for KV; "
         "--cpu-memory overrides",
     )
+
+
+def test_kv_is_not_said_to_take_more_of_the_host_s_memory_than_there_is(gpu: None) -> None:
+    little = replace(HOST, available_bytes=7 * GIB)
+    (note,) = resolve("auto", little, gpu_margin="1GiB").notes
+    up_to = note.split("up to ")[1].split(" of the")[0]
+    assert f"at most about {up_to} of it for KV" in note
 
 
 def test_batches_of_copies_are_for_a_gpu(gpu: None) -> None:

@@ -26,6 +26,8 @@ def test_whole_numbers_are_bytes_and_paths_are_models() -> None:
         ({"dtype": float}, "dtype must be a text, not <class 'float'>"),
         ({"overlap": "no"}, "overlap must be True or False, not 'no'"),
         ({"seed": None}, "seed must be a whole number, not None"),
+        ({"max_host_seqs": -1}, "--max-host-seqs must be at least 0, not -1"),
+        ({"host_prefix_share": 1.5}, "--host-prefix-share must be between 0 and 1, not 1.5"),
         ({"foo": 1}, "unknown engine option 'foo'; use some of: model, accelerator"),
     ],
     ids=str,

@@ -183,7 +183,8 @@ def _host_bytes(
             return size, ()  # the plan says how much of it is used
         note = (
             f"host memory: up to {format_size(size)} of the {format_size(host.available_bytes)} "
-            f"free, and about {format_size(DEFAULT_HOST_KV_BYTES)} of it for KV; --cpu-memory "
+            f"free, and at most about {format_size(min(DEFAULT_HOST_KV_BYTES, size))} of it for "
+            "KV; --cpu-memory "
             "overrides"
         )
         return size, (note,)

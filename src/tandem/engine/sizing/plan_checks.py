@@ -65,10 +65,16 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             param="kv_placement",
         )
     if config.max_host_seqs and (config.strategy == "gpu-only" or config.kv_placement != "auto"):
+        wrong = {
+            f"--strategy {config.strategy}": config.strategy == "gpu-only",
+            f"--kv-placement {config.kv_placement}": config.kv_placement != "auto",
+        }
+        remedies = ("--strategy auto", "--kv-placement auto")
+        told = [flag for flag, is_wrong in wrong.items() if is_wrong]
+        asked = [one for one, is_wrong in zip(remedies, wrong.values(), strict=True) if is_wrong]
         raise ConfigError(
-            f"--max-host-seqs {config.max_host_seqs} has no meaning with --strategy "
-            f"{config.strategy} --kv-placement {config.kv_placement}; use --kv-placement auto, and "
-            "another strategy than gpu-only",
+            f"--max-host-seqs {config.max_host_seqs} has no meaning with {' '.join(told)}; use "
+            f"{' and '.join(asked)}, or leave it out",
             param="max_host_seqs",
         )
     _check_host_prefixes(config)
