@@ -158,6 +158,12 @@ def strategy_alone(name: str) -> Policy:
     if name == "auto":
         return POLICIES["auto"]
     known = ", ".join(("auto", *STRATEGIES))
+    if name in POLICIES:
+        raise ConfigError(
+            f"'{name}' is no strategy of a plan, but a policy, which plans keep to: use --policy "
+            f"{name}; strategies are: {known}",
+            param="strategy",
+        )
     raise ConfigError(f"unknown strategy '{name}'; use one of: {known}", param="strategy")
 
 

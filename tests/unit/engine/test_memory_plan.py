@@ -313,6 +313,10 @@ def test_a_measured_workspace_takes_the_place_of_the_prediction() -> None:
     ("changes", "message"),
     [
         ({"strategy": "fastest"}, "unknown strategy"),
+        (
+            {"strategy": "simple"},
+            "run tandem plan with --policy simple --output FILE, and this with",
+        ),
         ({"max_num_batched_tokens": 2}, "max_num_batched_tokens"),
         ({"strategy": "gpu-only", "kv_placement": "host"}, "cannot attend KV on the host"),
         ({"max_model_len": 5000}, "beyond the model's 4096 positions"),

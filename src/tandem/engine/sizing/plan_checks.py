@@ -37,11 +37,7 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
     Raises:
         ConfigError: some do.
     """
-    if config.strategy not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise ConfigError(
-            f"unknown strategy '{config.strategy}'; use one of: {known}", param="strategy"
-        )
+    _check_strategy(config.strategy)
     if config.max_num_batched_tokens < config.max_num_seqs:
         raise ConfigError(
             f"max_num_batched_tokens ({config.max_num_batched_tokens}) must be at least "
@@ -101,6 +97,22 @@ def check_config(config: EngineConfig, capacities: Capacities) -> None:
             f"{config.kv_placement}; use --strategy ride-along",
             param="kv_placement",
         )
+
+
+def _check_strategy(name: str) -> None:
+    if name in STRATEGIES:
+        return
+    from tandem.planner.policies import POLICIES
+
+    known = ", ".join(STRATEGIES)
+    if name in POLICIES:
+        raise ConfigError(
+            f"'{name}' is no strategy of an engine, but a policy, which plans keep to: run tandem "
+            f"plan with --policy {name} --output FILE, and this with --plan FILE; strategies are: "
+            f"{known}",
+            param="strategy",
+        )
+    raise ConfigError(f"unknown strategy '{name}'; use one of: {known}", param="strategy")
 
 
 def _check_expert_hits(config: EngineConfig, capacities: Capacities) -> None:
