@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.scheduler_load import AllPropose, SchedulerLoad
-from tandem.scheduler.strategies.auto import Auto
+from tandem.plan.strategy_names import STRATEGIES
 from tandem.scheduler.strategies.base import Strategy
-from tandem.scheduler.strategies.gpu_only import GpuOnly
-from tandem.scheduler.strategies.rendezvous import Rendezvous
-from tandem.scheduler.strategies.ride_along import RideAlong
+from tandem.scheduler.strategies.registry import make_strategy
 
 MEDIAN_BOUND_MS = 0.5
 P99_BOUND_MS = 2.0
@@ -57,8 +55,9 @@ def measure_scheduler(bench: SchedulerBench, report: Callable[[str], None]) -> t
 
 
 def _strategies() -> tuple[Strategy, ...]:
-    every = (RideAlong(), GpuOnly(), Rendezvous())
-    return (GpuOnly(), RideAlong(), Rendezvous(), Auto(), AllPropose(*every))
+    """Every one by itself, and all asked in each step, of which the first is followed."""
+    asked = ("ride-along", *(name for name in STRATEGIES if name != "ride-along"))
+    return (*map(make_strategy, STRATEGIES), AllPropose(*map(make_strategy, asked)))
 
 
 def _take(load: SchedulerLoad, steps: int) -> list[float]:
