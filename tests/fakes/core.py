@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tandem.cost.prediction_ratios import PredictionRatios
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.config import EngineConfig
@@ -59,6 +60,7 @@ class FakeStats:
     notes: tuple[str, ...] = ()
     overlap: OverlapTotals | None = None
     recent_overlap: OverlapTotals | None = None
+    prediction: PredictionRatios | None = None
     pinned_bytes: int = 4096
 
 
@@ -101,6 +103,7 @@ class FakeCore:
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
     overlap: OverlapTotals | None = None
     recent_overlap: OverlapTotals | None = None
+    prediction: PredictionRatios | None = None
     prefix: PrefixStats = field(default_factory=PrefixStats)
     disk: DiskStats | None = None
     closed: bool = False
@@ -202,6 +205,7 @@ class FakeCore:
             max_model_len=self.max_model_len,
             overlap=self.overlap,
             recent_overlap=self.recent_overlap,
+            prediction=self.prediction,
         )
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ the CPU's attention. Each follows what is observed, exponentially in its logarit
 import math
 from dataclasses import dataclass, replace
 
+from tandem.cost.prediction_ratios import PredictionRatios, RatioCounter
 from tandem.cost.staircase import Staircase
 from tandem.cost.step_prices import AttentionPrice, StepPrices, TermTimes
 
@@ -37,9 +38,11 @@ class Calibrator:
     def __init__(self, given: StepPrices) -> None:
         self._given = self.prices = given
         self.factors = self._used = TermFactors()
+        self._ratios = RatioCounter()
 
     def observe(self, said: TermTimes, measured: TermTimes) -> None:
         """A step, by the price list as it was given and as measured."""
+        self._ratios.add(*_compared(said, measured, self.factors))
         self.factors = TermFactors(
             _toward(self.factors.linear, said.linear_s, measured.linear_s, _ACCELERATOR_RATE),
             _toward(
@@ -49,6 +52,20 @@ class Calibrator:
         )
         if _differ(self.factors, self._used):
             self._used, self.prices = self.factors, scaled(self._given, self.factors)
+
+    def ratios(self) -> PredictionRatios:
+        """What predictions were worth since start, and are multiplied by now."""
+        factors, ratios = self.factors, self._ratios
+        return PredictionRatios(
+            factors.linear, factors.attention, factors.host, tuple(ratios.counts), ratios.total
+        )
+
+
+def _compared(said: TermTimes, measured: TermTimes, factors: TermFactors) -> tuple[float, float]:
+    """Seconds of the terms that a step has, predicted and measured."""
+    terms = zip(said, measured, (factors.linear, factors.attention, factors.host), strict=True)
+    both = [(factor * said_s, s) for said_s, s, factor in terms if said_s > 0 and s > 0]
+    return sum(said_s for said_s, _ in both), sum(s for _, s in both)
 
 
 def scaled(prices: StepPrices, factors: TermFactors) -> StepPrices:

@@ -120,6 +120,7 @@ class BlockStats:
             scheduler_time_s=0.0,
             overlap=None if meter is None else meter.totals,
             recent_overlap=None if meter is None else meter.recent(),
+            prediction=None,
             tiers=tuple(self._tier(tier) for tier in TIERS),
             memory=tuple(
                 MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)

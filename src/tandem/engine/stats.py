@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tandem.cost.prediction_ratios import PredictionRatios
 from tandem.memory.ledger import LocationTotals
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
@@ -52,6 +53,7 @@ class EngineStats:
         scheduler_time_s: time spent choosing and compiling steps, and taking in their events.
         overlap: how accelerator and CPU worked beside each other since start, and recent_overlap
             in the latest steps; None without an accelerator, or where times mean nothing.
+        prediction: what predicted times were worth; None without `--calibrate`.
         memory, memory_totals: the ledger: who takes what; each memory's peak, by the word of the
             device's driver or, of this process since it began to load, the kernel, and how much
             it grew after the warm-up.
@@ -84,6 +86,7 @@ class EngineStats:
     scheduler_time_s: float
     overlap: OverlapTotals | None
     recent_overlap: OverlapTotals | None
+    prediction: PredictionRatios | None
     tiers: tuple[TierStats, ...]
     memory: tuple[MemoryRow, ...]
     memory_totals: tuple[LocationTotals, ...]

@@ -113,6 +113,7 @@ class StatsCollector:
             scheduler_time_s=self.scheduler_time_s,
             overlap=None if meter is None else meter.totals,
             recent_overlap=None if meter is None else meter.recent(),
+            prediction=None if scheduler.timer is None else scheduler.timer.calibrator.ratios(),
             tiers=tuple(self._tier(tier) for tier in TIERS),
             memory=tuple(
                 MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)

@@ -5,6 +5,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import generate_latest
 
+from tandem.server.calibration_metrics import CalibrationMetrics
 from tandem.server.overlap_metrics import OverlapMetrics
 from tandem.server.prefix_metrics import PrefixDiskMetrics, PrefixMetrics
 from tandem.server.request_metrics import RequestMetrics
@@ -43,6 +44,7 @@ class ServerMetrics:
         self._preemptions = Counter("tandem:num_preemptions", "Preemptions.", registry=registry)
         self._preemptions_seen = 0
         self._overlap: OverlapMetrics | None = None  # once an engine tells of it
+        self._calibration: CalibrationMetrics | None = None  # likewise
         self._prefix = PrefixMetrics(registry)
         self._steps = StepMetrics(registry)
         self._disk: PrefixDiskMetrics | None = None  # likewise
@@ -58,6 +60,9 @@ class ServerMetrics:
         if (overlap := stats["overlap"]) is not None:
             self._overlap = self._overlap or OverlapMetrics(self._registry)
             self._overlap.update(overlap, stats["recent_overlap"])
+        if (prediction := stats["prediction"]) is not None:
+            self._calibration = self._calibration or CalibrationMetrics(self._registry, prediction)
+            self._calibration.told = prediction
         self._prefix.update(stats["prefix"])
         self._steps.update(stats)
         if (disk := stats["disk"]) is not None:

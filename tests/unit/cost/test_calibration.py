@@ -1,10 +1,12 @@
 """Factors that follow what is observed."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.step_prices import round_prices
 
 from tandem.cost.calibration import Calibrator, TermFactors, scaled
+from tandem.cost.prediction_ratios import RATIO_BOUNDS
 from tandem.cost.step_prices import StepWork, TermTimes, TierWork
 
 PRICES = round_prices(4, layer_s=1.0, device_key_s=0.01, host_key_s=0.1)
@@ -23,6 +25,21 @@ def test_the_list_comes_to_say_what_is_measured(
     found = calibrator.prices.terms(WORK)
     for now_s, true_s in zip(found, truth, strict=True):
         assert abs(now_s / true_s - 1) < 0.03
+
+
+def test_measured_times_are_counted_by_how_they_compare_with_corrected_ones() -> None:
+    calibrator, said = Calibrator(PRICES), PRICES.terms(WORK)
+    slow = said._replace(linear_s=2 * said.linear_s, attention_s=2 * said.attention_s, host_s=0.0)
+    calibrator.observe(said, slow)
+    first = calibrator.ratios()
+    assert first.counts[RATIO_BOUNDS.index(2.0)] == sum(first.counts) == 1
+    assert first.total == pytest.approx(2.0)
+    assert first.linear == calibrator.factors.linear > 1.05
+    for _ in range(100):
+        calibrator.observe(said, slow)
+    assert calibrator.ratios().counts[RATIO_BOUNDS.index(1.05)] > 50
+    calibrator.observe(TermTimes(), slow)
+    assert sum(calibrator.ratios().counts) == 101
 
 
 @given(said=st.floats(0.0, 10.0), measured=st.floats(0.0, 1e9))

@@ -10,6 +10,7 @@ from tests.fakes.core import FOREVER_TOKEN, FakeCore, FakeTierStats
 from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer, Start
 
 import tandem
+from tandem.cost.prediction_ratios import PredictionRatios
 from tandem.engine.frontend.tokenizer import Tokenizer
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
@@ -127,6 +128,23 @@ def test_overlap_is_told_only_by_engines_that_know_it(start: Start) -> None:
     assert samples["tandem:cpu_attention_seconds_total", None] == 9.0
     assert samples["tandem:cpu_attention_hidden_seconds_total", None] == 7.0
     assert samples["tandem:cpu_attention_hidden_share", None] == 0.75
+
+
+def test_predicted_and_measured_times_are_told_where_they_are_compared(start: Start) -> None:
+    assert not [n for n, _ in metrics(start()) if "calibration" in n or "step_time_ratio" in n]
+    counts = (0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 2)
+    core = FakeCore(prediction=PredictionRatios(1.1, 0.9, 6.0, counts, 10.5))
+    server = start(core)
+    samples = metrics(server)
+    assert samples["tandem:calibration_factor", "host"] == 6.0
+    assert samples["tandem:step_time_ratio_count", None] == 8
+    assert samples["tandem:step_time_ratio_sum", None] == 10.5
+    assert samples["tandem:step_time_ratio_bucket", "0.7"] == 1
+    assert samples["tandem:step_time_ratio_bucket", "1.05"] == 6
+    core.prediction = PredictionRatios(1.1, 0.9, 1.0, (*counts[:-1], 3), 13.0)
+    samples = metrics(server)
+    assert samples["tandem:calibration_factor", "host"] == 1.0
+    assert samples["tandem:step_time_ratio_bucket", "+Inf"] == 9
 
 
 def test_what_the_prefix_cache_does_is_counted_by_tier(start: Start) -> None:
