@@ -130,11 +130,16 @@ def test_tokens_count_as_equal_up_to_a_tie() -> None:
 
 
 def test_the_bench_says_what_it_has_replayed() -> None:
-    bench = OnlineBench(("rendezvous",), pairs=1, window_s=0.01, virtual=True, replays=True)
+    bench = OnlineBench(("rendezvous",), pairs=1, window_s=0.01, virtual=True, replay_steps=10)
     (outcome,) = run_online(bench, [cell_of(Load(20, 12))], lambda _: None)
     counts = {row.variant: row.value for row in rows_of(outcome) if "replayed" in row.metric}
     assert set(counts) == {f"virtual {name}" for name in ("auto", "gpu-only", "rendezvous")}
     assert all(count > 100 for count in counts.values())
+    (longer,) = run_online(replace(bench, replay_steps=40), [cell_of(Load(20, 12))], lambda _: None)
+    assert all(
+        found.programs > outcome.replays[policy].programs
+        for policy, found in longer.replays.items()
+    )
     (line,) = [line for line in describe(outcome) if "replayed exactly" in line]
     assert "all as a plain engine's (0 requests after a tie)" in line
 
@@ -143,7 +148,7 @@ def test_a_mixture_is_refused_before_anything_is_measured() -> None:
     """Not after the windows of a cell, which may take an hour."""
     mixture = replace(MODEL, experts=ExpertSpec(count=4, per_token=2, intermediate_size=32))
     cell = replace(cell_of(Load(20, 12)), whole=mixture, model=mixture)
-    bench = OnlineBench(("rendezvous",), pairs=1, window_s=0.01, virtual=True, replays=True)
+    bench = OnlineBench(("rendezvous",), pairs=1, window_s=0.01, virtual=True, replay_steps=10)
     said: list[str] = []
     with pytest.raises(ConfigError, match="mixtures of experts cannot be replayed yet"):
         run_online(bench, [cell_of(Load(20, 12)), cell], said.append)

@@ -69,6 +69,9 @@ def online(
             "tokens with a plain engine's.",
         ),
     ] = False,
+    replay_steps: Annotated[
+        int, typer.Option(help="Of each --replay, while all rows run.", min=1)
+    ] = 100,
     plot: Annotated[
         Path | None, typer.Option(help="Draw all of it into this PNG.", metavar="FILE")
     ] = None,
@@ -96,7 +99,8 @@ def online(
 
     check_policies(policy or ())
     cells = choose_cells(hardware, model, load, layers, truth_of(seed, plain=plain))
-    bench = OnlineBench(tuple(policy or ()), pairs, window, virtual, arrivals, replay)
+    steps = replay_steps if replay else 0
+    bench = OnlineBench(tuple(policy or ()), pairs, window, virtual, arrivals, steps)
     _execute(bench, cells, machine, json_path, plot)
 
 

@@ -39,7 +39,6 @@ from tandem.spec.tier import Tier
 
 TIE_MARGIN = 1e-5
 """Of log-probabilities: two orders of float32 sums may choose either of tokens that are closer."""
-_STEPS = 100
 _PLAIN_ROWS = 32
 
 
@@ -100,9 +99,7 @@ def check_replayed(cell: OnlineCell) -> None:
         )
 
 
-def replay(
-    cell: OnlineCell, bed: Bed, planned: Planned, *, steps: int = _STEPS, seed: int = 0
-) -> Replay:
+def replay(cell: OnlineCell, bed: Bed, planned: Planned, *, steps: int, seed: int = 0) -> Replay:
     """Execute a plan from empty: the steady state's beginning, some steps of it, and its end.
 
     Args:

@@ -47,7 +47,8 @@ class OnlineBench:
         window_s: least time of one.
         virtual: time is; the host's rates are told, and nothing is measured.
         arrivals: requests that come over time.
-        replays: each plan's programs are executed by the exact emulator as well, tokens compared.
+        replay_steps: of each plan's programs while all rows run, which the exact emulator executes
+            as well, from the first to the last, tokens compared; 0: none are.
         effort: of the probes; None: as much as `tandem profile` takes for one element type.
     """
 
@@ -56,7 +57,7 @@ class OnlineBench:
     window_s: float = 1.0
     virtual: bool = False
     arrivals: Arrivals = field(default_factory=Arrivals)
-    replays: bool = False
+    replay_steps: int = 0
     effort: Effort | None = None
 
     def names(self, cell: OnlineCell) -> tuple[str, ...]:
@@ -107,7 +108,7 @@ def run_online(
             or that cannot be replayed.
         ReplayError, ReplayMismatchError: a replay went wrong.
     """
-    if bench.replays:
+    if bench.replay_steps:
         from tandem.bench.online.replay import check_replayed
 
         for cell in cells:
@@ -146,7 +147,7 @@ def _run_cell(
     full = windows[AUTO if alone is None else BASELINE]
     requests_per_s = median(window.tokens_per_s for window in full) / cell.load.generated_tokens
     points = serve_arrivals(bench.arrivals, cell, bed, planned, requests_per_s, report)
-    replays = _replay(cell, planned, report) if bench.replays else {}
+    replays = _replay(cell, planned, bench.replay_steps, report) if bench.replay_steps else {}
     return CellOutcome(cell, bed, planned, windows, simulated, bound, points, replays)
 
 
@@ -166,7 +167,7 @@ def _simulate(
 
 
 def _replay(
-    cell: OnlineCell, planned: Sequence[Planned], report: Callable[[str], None]
+    cell: OnlineCell, planned: Sequence[Planned], steps: int, report: Callable[[str], None]
 ) -> "dict[str, Replay]":
     """Each different plan once, in virtual time."""
     from tandem.bench.online.replay import replay
@@ -176,7 +177,7 @@ def _replay(
     for each in planned:
         if each.plan is not None and each.plan not in found:
             report(f"replaying {each.policy}")
-            found[each.plan] = replay(cell, bed, each)
+            found[each.plan] = replay(cell, bed, each, steps=steps)
     return {each.policy: found[each.plan] for each in planned if each.plan is not None}
 
 
