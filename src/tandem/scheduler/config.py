@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.spec.config import KVPlacement, PreemptionMode
 
+HALF = 0.5
+"""Of a prompt, under placement `split`, where nothing is known of the tiers' rates."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
@@ -32,6 +35,8 @@ class SchedulerConfig:
             can be read by then come first; None: all in their rank.
         split_blocks: of a request that could outgrow the device's pool, leading blocks to keep
             there; 0: half of the pool, or all of it where `max_num_seqs` is 1.
+        split_share: of each prompt, what lies on the device under placement `split`; the scheduler
+            replaces it where it has prices.
         most_overtaken: times that a request is overtaken by others of a higher priority that came
             later, between two of its tokens, before it has that priority, too.
         calibrate: correct what steps are said to take by what they are reported to take.
@@ -59,6 +64,7 @@ class SchedulerConfig:
     tpot_bound_s: float | None = None
     ttft_bound_s: float | None = None
     split_blocks: int = 0
+    split_share: float = HALF
     most_overtaken: int = 64
     host_prefix_share: float = 0.0
     calibrate: bool = False

@@ -1,10 +1,15 @@
 """In which tier a request's blocks go, as memory and the plan have it."""
 
+from typing import TYPE_CHECKING
+
 from tandem.memory.growth_reserve import growth_reserve
-from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.config import HALF, SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.rows import UNLIMITED
 from tandem.scheduler.sequence import Sequence
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepPrices
 
 
 def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) -> int:
@@ -12,7 +17,8 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
 
     `auto`: all, unless the longest it may become exceeds the device's pool; then as many as the
     plan says, or half of the pool, or all of it where one request runs at a time. `split` forces
-    about half of the prompt onto the host. In both, what the host cannot hold stays on the device.
+    a part of the prompt onto the host (`split_share`). In both, what the host cannot hold stays on
+    the device.
     """
     size = config.block_size
     longest = -(-(sequence.limit - 1) // size)
@@ -22,12 +28,22 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
         return 0
     if config.kv_placement == "split":
         prompt_blocks = -(-sequence.num_prompt // size)
-        return min(max(prompt_blocks // 2, longest - total.host), total.device)
+        return min(max(int(prompt_blocks * config.split_share), longest - total.host), total.device)
     if longest <= total.device:
         return UNLIMITED
     usual = total.device // 2 if config.max_num_seqs > 1 else total.device
     planned = min(config.split_blocks, total.device) or usual
     return max(planned, longest - total.host)
+
+
+def split_share(prices: "StepPrices | None") -> float:
+    """Of a prompt, what lies on the device under `split`: so much that both tiers attend to their
+    parts for as long, reading keys, as a decode does; half where that is not known.
+    """
+    if prices is None:
+        return HALF
+    both_s = prices.device.key_s + prices.host.key_s
+    return prices.host.key_s / both_s if both_s > 0 else HALF
 
 
 def reserve(growing: int, total: BlockNeed) -> BlockNeed:

@@ -24,6 +24,7 @@ from tandem.scheduler.optional_parts import (
     two_tiers,
 )
 from tandem.scheduler.outputs import StepOutputs
+from tandem.scheduler.placement import split_share
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.running import Running
@@ -78,7 +79,7 @@ class Scheduler:
         stored: "DiskIndex | None" = None,
         compiler: CompilerMaker = StepCompiler,
     ) -> None:
-        self.config = config
+        self.config = config = replace(config, split_share=split_share(prices))
         self.strategy, self.prices = strategy, prices
         self._vocab_size, self._eos_ids = vocab_size, eos_ids
         max_blocks = -(-config.max_model_len // config.block_size) + 1

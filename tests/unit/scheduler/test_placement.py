@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 from tests.support.engines import toy_engine
-from tests.support.script import Script, max_steps, run
+from tests.support.script import Script, drain, max_steps, run
 from tests.support.setups import Setup
+from tests.support.step_prices import round_prices
 
+from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.config import KVPlacement
@@ -289,3 +291,31 @@ def test_requests_that_are_too_long_have_what_the_plan_says_on_the_device(
             on_device = found if sum(found) > sum(on_device) else on_device
         engine.check_idle()
     assert on_device == expected
+
+
+@pytest.mark.parametrize(
+    ("prices", "on_device"),
+    [
+        (None, 6),
+        (round_prices(2, layer_s=1.0, device_key_s=0.01, host_key_s=0.03), 9),
+        (round_prices(2, layer_s=1.0, device_key_s=0.03, host_key_s=0.01), 3),
+        (round_prices(2, layer_s=1.0, device_key_s=0.0, host_key_s=0.0), 6),
+    ],
+)
+def test_a_split_prompt_lies_where_both_tiers_attend_to_it_for_as_long(
+    prices: StepPrices | None, on_device: int
+) -> None:
+    setup = Setup(
+        strategy="ride-along",
+        kv_placement="split",
+        device_blocks=20,
+        host_blocks=20,
+        prices=prices,
+    )
+    with toy_engine(setup) as engine:
+        engine.core.add_request(request(12 * setup.block_size))
+        while not engine.scheduler.rows.num_host_blocks.any():
+            engine.core.step()
+        (row,) = engine.scheduler.rows.owned()
+        assert len(engine.scheduler.rows.blocks(row, Tier.DEVICE)) == on_device
+        drain(engine.core)
