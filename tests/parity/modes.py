@@ -202,6 +202,52 @@ MODES: tuple[Mode, ...] = (
         _joined,
     ),
     Mode(
+        "exact-neo-published",
+        Setup(
+            strategy="neo-published",
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            max_cohorts=2,
+            max_cohort_rows=2,
+            interposition_budget=64,
+            executor="exact",
+            executor_seed=37,
+            prices=round_prices(2, layer_s=1.0, device_key_s=1.0, host_key_s=0.02),
+        ),
+        _in_both,
+    ),
+    Mode(
+        "exact-apex-published",
+        Setup(
+            strategy="apex-published",
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            max_cohorts=2,
+            interposition_budget=64,
+            executor="exact",
+            executor_seed=38,
+            prices=round_prices(2, layer_s=1.0, device_key_s=0.01, host_key_s=0.05),
+        ),
+        _in_both,
+    ),
+    Mode(
+        "exact-symmetric",
+        _lane(
+            "symmetric",
+            "host",
+            interposition_budget=64,
+            max_cohorts=2,
+            executor="exact",
+            executor_seed=39,
+        ),
+        _joined,
+    ),
+    Mode(
+        "exact-ahead",
+        _lane("rendezvous-ahead", "split", max_cohorts=2, executor="exact", executor_seed=40),
+        _joined,
+    ),
+    Mode(
         "exact-swapped",
         Setup(
             device_blocks=_SCARCE,
