@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
-from tandem.api.named_model import NamedModel
 from tandem.compose import Service, open_in_child, open_in_process, open_service
 from tandem.jobs.answerer import FrontendAnswerer
 from tandem.jobs.counts import Counts
@@ -135,8 +134,9 @@ class Batch:
         tell_draining: Callable[[int], None],
     ) -> End:
         pace = Pace(self.num_lines, self.counts)
-        model = NamedModel(service.frontend, self._settings.served_model_names)
-        answerer = FrontendAnswerer(model, self._config.seed)
+        answerer = FrontendAnswerer(
+            service.frontend, self._settings.served_model_names, self._config.seed
+        )
         runner = JobRunner(
             self._record,
             self._input.lines(self._record.mark),
