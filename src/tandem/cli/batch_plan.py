@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tandem.cli.job_question import job_question
+from tandem.cli.job_question import job_machine, job_question
 from tandem.cli.terminal import load_progress, tell, tell_notes
-from tandem.cli.uncollected import uncollected
 from tandem.plan.offline import TierBudget
 from tandem.plan.plan_file import PlanFile
-from tandem.planner.offline.answer import OfflineAnswer, offline_answer
 from tandem.planner.plan_file import offline_plan_file
 from tandem.spec.errors import ConfigError
 from tandem.spec.progress import no_progress
@@ -20,8 +18,9 @@ from tandem.spec.units import format_duration, format_figure, format_size
 
 if TYPE_CHECKING:
     from tandem.engine.clients.client import Stats
-    from tandem.jobs.batch import Batch
+    from tandem.jobs.batch import Batch, MakePlan
     from tandem.jobs.lengths import JobLengths
+    from tandem.planner.offline.answer import OfflineAnswer
     from tandem.planner.question import Question
     from tandem.spec.config import EngineConfig
 
@@ -36,25 +35,31 @@ def plan_job(job: "Batch", input_file: Path) -> None:
     """
     said: list[str] = []
 
-    def make(config: "EngineConfig", lengths: "JobLengths") -> PlanFile:
-        workload = lengths.workload(input_file.name)
-        tell_notes(workload.notes)
-        with uncollected():
-            question, basis = job_question(config, workload)
+    def begin(config: "EngineConfig") -> "MakePlan":
+        machine = job_machine(config)
+
+        def make(lengths: "JobLengths") -> PlanFile:
+            workload = lengths.workload(input_file.name)
+            tell_notes(workload.notes)
+            question = job_question(config, machine, workload)
             found = _answer(question)
-        said.extend(_summary(found))
-        said.append(f"plan: {'; '.join(basis)}")
-        return offline_plan_file(config.model, question, found.plan, config.quantization)
+            said.extend(_summary(found))
+            said.append(f"plan: {'; '.join(machine.hardware.basis)}")
+            return offline_plan_file(config.model, question, found.plan, config.quantization)
+
+        return make
 
     with load_progress() as progress:
-        path = job.plan(make, progress)
+        path = job.plan(begin, progress)
     for line in said:
         tell(line)
     if path is not None:
         tell(f"plan: written to {path}")
 
 
-def _answer(question: "Question") -> OfflineAnswer:
+def _answer(question: "Question") -> "OfflineAnswer":
+    from tandem.planner.offline.answer import offline_answer
+
     try:
         return offline_answer(question)
     except ConfigError as error:
@@ -65,11 +70,12 @@ def _answer(question: "Question") -> OfflineAnswer:
         ) from None
 
 
-def _summary(found: OfflineAnswer) -> Iterator[str]:
+def _summary(found: "OfflineAnswer") -> Iterator[str]:
     question, prediction = found.question, found.chosen.prediction
     lengths, rates = question.lengths, prediction.rates
+    requests = "1 request" if lengths.requests == 1 else f"{lengths.requests:,} requests"
     yield (
-        f"plan for {lengths.requests:,} requests of {lengths.prompt_tokens:.0f} tokens and up to "
+        f"plan for {requests} of {lengths.prompt_tokens:.0f} tokens and up to "
         f"{lengths.generated_tokens:.0f} more in the mean: "
         f"{found.chosen.candidate.describe(question.model.num_layers)}"
     )

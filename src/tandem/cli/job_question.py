@@ -1,7 +1,7 @@
 """What the planner is asked of a batch job on the machine that its engine will run on."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tandem.cli.plan_hardware import MEASURED, PlanHardware, plan_hardware
@@ -21,24 +21,49 @@ if TYPE_CHECKING:
 _EMULATED = "predicted for the machine that is emulated; emulating it takes longer"
 
 
-def job_question(
-    config: "EngineConfig", workload: "Workload"
-) -> tuple["Question", tuple[str, ...]]:
-    """The question, and which numbers its answer will be based on, a line each.
+@dataclass(frozen=True, slots=True)
+class JobMachine:
+    """What a job's engine will run on.
+
+    Attributes:
+        emulated: memory and device of its emulation; None: it is this machine, as it was measured.
+    """
+
+    hardware: PlanHardware
+    emulated: "Target | None" = None
+
+
+def job_machine(config: "EngineConfig") -> JobMachine:
+    """The machine to plan for.
 
     Raises:
-        ConfigError: there is no accelerator, or it was not measured; or an option is wrong.
+        ConfigError: there is no accelerator, or this machine was not measured.
     """
     kind = parse_accelerator(config.accelerator).kind
     if kind == "emulated":
-        return _of_emulated(config, workload)
+        from tandem.engine.building.target import resolve_target
+
+        target = resolve_target(config)
+        assert target.hardware is not None
+        return JobMachine(PlanHardware(target.hardware, False, None, (_EMULATED,)), target)
     if kind == "none" or (kind == "auto" and not _has_gpu()):
         raise ConfigError(
             "--plan auto plans what an accelerator and its host do together, and here is none; "
             "leave it out",
             param="plan",
         )
-    return _of_measured(config, workload)
+    return JobMachine(plan_hardware(MEASURED, MEASURED, None))
+
+
+def job_question(config: "EngineConfig", machine: JobMachine, workload: "Workload") -> "Question":
+    """What the planner is asked.
+
+    Raises:
+        ConfigError: an option is wrong for the model or the machine.
+    """
+    if machine.emulated is None:
+        return _of_measured(config, workload, machine.hardware)
+    return _of_emulated(config, workload, machine.hardware, machine.emulated)
 
 
 def _has_gpu() -> bool:
@@ -49,9 +74,8 @@ def _has_gpu() -> bool:
 
 
 def _of_measured(
-    config: "EngineConfig", workload: "Workload"
-) -> tuple["Question", tuple[str, ...]]:
-    hardware = plan_hardware(MEASURED, MEASURED, None)
+    config: "EngineConfig", workload: "Workload", hardware: PlanHardware
+) -> "Question":
     memory = MemoryOptions(
         config.gpu_memory,
         config.cpu_memory,
@@ -63,22 +87,18 @@ def _of_measured(
     if config.cpu_memory == "auto":
         free = fillable_host_bytes(read_host_memory().available_bytes)
         question = replace(question, host_bytes=min(question.host_bytes, free))
-    return question, hardware.basis
+    return question
 
 
 def _of_emulated(
-    config: "EngineConfig", workload: "Workload"
-) -> tuple["Question", tuple[str, ...]]:
+    config: "EngineConfig", workload: "Workload", hardware: PlanHardware, target: "Target"
+) -> "Question":
     """Memory and types are as its engine has them: in this host's memory, as the CPU computes."""
     from tandem.engine.building.model_loading import choose_types
-    from tandem.engine.building.target import resolve_target
     from tandem.kernels.open_pool import open_pool
     from tandem.models.config import read_model_spec
     from tandem.models.resolve import resolve_model
 
-    target = resolve_target(config)
-    assert target.hardware is not None
-    hardware = PlanHardware(target.hardware, False, None, (_EMULATED,))
     question = _question(config, workload, hardware, MemoryOptions())
     directory = resolve_model(config.model)
     spec = read_model_spec(directory)
@@ -88,7 +108,7 @@ def _of_emulated(
         precision=precision,
         device_bytes=target.capacities.device_bytes,
         host_bytes=_emulated_host_bytes(config, target, question),
-    ), hardware.basis
+    )
 
 
 def _emulated_host_bytes(config: "EngineConfig", target: "Target", question: "Question") -> int:

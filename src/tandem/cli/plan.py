@@ -150,7 +150,7 @@ def _plan(
     from tandem.cli.plan_hardware import plan_hardware, with_disk
 
     _refuse_contradictions(context, requested, goal, policies, shown)
-    workload = read_workload(requested)
+    workload = read_workload(requested, model)
     hardware = plan_hardware(machine.accelerator, machine.host, machine.profile)
     hardware = with_disk(hardware, machine.disk)
     _refuse_cycle_of_host(hardware, shown)

@@ -33,6 +33,9 @@ from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.progress import Progress
 
+MakePlan = Callable[[JobLengths], PlanFile]
+"""From how long the lines are that are left."""
+
 # Running requests, and as many that wait behind them.
 _WINDOW_FACTOR = 2
 
@@ -119,11 +122,13 @@ class Batch:
         lines = islice(self._lines_left(progress), most_lines)
         return read_lengths(lines, LengthReader(reader, names))
 
-    def plan(
-        self, make: Callable[[EngineConfig, JobLengths], PlanFile], progress: Progress
-    ) -> Path | None:
-        """Have the lines that are left run as `make` plans for them. The plan lies beside the
-        output, in the file that is returned; None if no line is left that can run.
+    def plan(self, begin: Callable[[EngineConfig], MakePlan], progress: Progress) -> Path | None:
+        """Have the lines that are left run as is planned for them. The plan lies beside the output,
+        in the file that is returned; None if no line is left that can run.
+
+        Args:
+            begin: called before lengths are counted, with the configuration of an engine without a
+                plan; makes the plan when they are.
 
         Raises:
             TandemError: there is no plan; a job that begins has left no files then.
@@ -131,11 +136,12 @@ class Batch:
         unplanned = replace(self._config, plan=None)
         path = plan_path(self._settings.output_file)
         try:
+            make = begin(unplanned)
             lengths = self.lengths(progress)
             if not lengths.shapes:
                 self._config = unplanned
                 return None
-            planned = make(unplanned, lengths)
+            planned = make(lengths)
             write_plan(path, planned)
         except BaseException:
             self._discard()
