@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from tests.fakes.answerer import request_line
 from tests.fakes.core import CRASH_TOKEN
+from tests.support.profiles import KERNELS, MACHINE, profile
 from tests.unit.cli.conftest import Commands, Ran
 
 from tandem.cli.batch_plan import unfitting_note
+from tandem.devices import this_machine
 from tandem.jobs.counts import Counts
 from tandem.jobs.lengths import JobLengths
 from tandem.plan.plan_file import read_plan
+from tandem.profiling.profile_file import profile_path, write_profile
 from tandem.spec.config import EngineConfig
 from tandem.spec.workload import RequestShape
 
@@ -59,6 +62,24 @@ def test_a_job_is_planned_for_by_its_lengths(
     assert re.search(r"plan: at most .* output tokens/s, limited by \w+", ran.err)
     assert re.search(r"plan: accelerator: weights .* of 72.0 MiB; host: .* of 64.0 MiB", ran.err)
     assert "counted as max_tokens allows, at most" in ran.err
+
+
+def test_a_real_accelerator_is_planned_for_as_it_was_measured(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(this_machine, "this_machine", lambda environment: MACHINE)
+    monkeypatch.setattr(this_machine, "code_digest", lambda: KERNELS)
+    write_profile(profile(accelerator=True), profile_path(tmp_path / "cache" / "tandem", MACHINE))
+    write(tmp_path, *(body(10 + n) for n in range(6)))
+    ran = batch("--accelerator", "cuda", *EMULATED[2:], *STEPS, "--dtype", "float16")
+    assert ran.status == 0, ran.err
+    planned = read_plan(tmp_path / "out.jsonl.plan.json")
+    assert "Test card" in planned.hardware
+    assert (planned.dtype, planned.kv_cache_dtype) == ("float16", "float16")
+    assert planned.blocks.accelerator.capacity_bytes == 72 << 20
+    assert planned.blocks.host.capacity_bytes == 64 << 20
+    assert "plan: Predicted from what was measured here on 2026-01-02" in ran.err
 
 
 def test_a_resumed_job_is_planned_for_by_the_lines_that_are_left(
