@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tandem.cost.prediction_ratios import PredictionRatios
+from tandem.engine.stats import MemoryRow
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.config import EngineConfig
@@ -62,6 +63,7 @@ class FakeStats:
     recent_overlap: OverlapTotals | None = None
     prediction: PredictionRatios | None = None
     pinned_bytes: int = 4096
+    memory: tuple[MemoryRow, ...] = ()
 
 
 def saying(token_ids: Sequence[int], eos_token_id: int = 1) -> Callable[[EngineRequest, int], int]:

@@ -53,7 +53,7 @@ class Cell:
     def requested(self, rate: float | None) -> Workload:
         """Its requests."""
         options = RequestOptions(self.prompt, self.generate, self.requests, self.workload, rate)
-        return read_workload(options)
+        return read_workload(options, self.model)
 
     def question(self, workload: Workload) -> Question:
         """As `tandem plan` asks it."""

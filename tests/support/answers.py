@@ -26,7 +26,12 @@ class Answers:
         return self._online[repr(asked)]
 
     def offline(
-        self, question: Question, policy: str, compare: bool, robust: bool, order: str
+        self,
+        question: Question,
+        policy: str = "auto",
+        compare: bool = False,
+        robust: bool = False,
+        order: str = "auto",
     ) -> OfflineAnswer:
         """As `offline_answer`."""
         asked = question, policy, compare, robust, order

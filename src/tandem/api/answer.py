@@ -26,7 +26,7 @@ class Answer(ABC, Generic[Body]):
     """
 
     def __init__(self, model: NamedModel, body: Body, jobs: Sequence[Job], id_prefix: str) -> None:
-        self._frontend = model.frontend
+        self._reader = model.reader
         self._body = body
         self._jobs = jobs
         self._usage = UsageCounter(jobs)

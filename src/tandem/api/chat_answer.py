@@ -24,7 +24,7 @@ class ChatAnswer(Answer[ChatRequest]):
         model.check_name(body.model)
         body.check()
         sampling = body.sampling()
-        prompt = model.frontend.chat_prompt(
+        prompt = model.reader.chat_prompt(
             body.conversation(), options=body.chat_template_kwargs or {}
         )
         return cls(model, body, [Job(prompt, sampling, body.num_samples, body.priority)])
@@ -80,4 +80,4 @@ class ChatAnswer(Answer[ChatRequest]):
     def _logprobs(self, news: SampleOutput | Delta) -> dict[str, Any] | None:
         if not self._body.logprobs:
             return None
-        return chat_logprobs(self._frontend.tokenizer, news.token_ids, news.logprobs)
+        return chat_logprobs(self._reader.tokenizer, news.token_ids, news.logprobs)

@@ -9,7 +9,8 @@ from tandem.api.completion_schema import DEFAULT_MAX_TOKENS, CompletionRequest
 from tandem.api.fields import check_sequences
 from tandem.api.logprobs import completion_logprobs
 from tandem.api.named_model import NamedModel
-from tandem.engine.frontend.frontend import Frontend, Job
+from tandem.engine.frontend.frontend import Job
+from tandem.engine.frontend.prompts import PromptReader
 from tandem.engine.frontend.results import Delta, GenerationOutput, SampleOutput
 
 
@@ -24,7 +25,7 @@ class CompletionAnswer(Answer[CompletionRequest]):
         """See `Answer.prepare`."""
         model.check_name(body.model)
         body.check()
-        return cls(model, body, _jobs(model.frontend, body))
+        return cls(model, body, _jobs(model.reader, body))
 
     async def whole(self, deltas: Deltas) -> dict[str, Any]:
         """The answer once everything is generated."""
@@ -101,12 +102,12 @@ class CompletionAnswer(Answer[CompletionRequest]):
         prompt = self._jobs[prompt_index].prompt
         if prompt.text is not None:
             return prompt.text
-        return self._frontend.tokenizer.decode(prompt.token_ids)
+        return self._reader.tokenizer.decode(prompt.token_ids)
 
     def _logprobs(self, news: SampleOutput | Delta, text_offset: int) -> dict[str, Any] | None:
         if self._body.logprobs is None:
             return None
-        tokenizer = self._frontend.tokenizer
+        tokenizer = self._reader.tokenizer
         return completion_logprobs(tokenizer, news.token_ids, news.logprobs, text_offset)
 
     def _chunk_head(self) -> dict[str, Any]:
@@ -120,14 +121,14 @@ def _mean_logprob(sample: SampleOutput) -> float:
     return sum(entry.logprob for entry in sample.logprobs) / max(1, len(sample.logprobs))
 
 
-def _jobs(frontend: Frontend, body: CompletionRequest) -> list[Job]:
+def _jobs(reader: PromptReader, body: CompletionRequest) -> list[Job]:
     sampling, given = body.sampling(), body.prompts()
     check_sequences(len(given), body.num_candidates)
-    prompts = [frontend.prompt(prompt, body.add_special_tokens is not False) for prompt in given]
+    prompts = [reader.prompt(prompt, body.add_special_tokens is not False) for prompt in given]
     return [
         Job(
             prompt,
-            frontend.with_limit(sampling, prompt, DEFAULT_MAX_TOKENS),
+            reader.with_limit(sampling, prompt, DEFAULT_MAX_TOKENS),
             body.num_candidates,
             body.priority,
         )

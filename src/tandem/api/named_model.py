@@ -1,9 +1,9 @@
-"""A loaded model and the names by which requests may ask for it."""
+"""A model and the names by which requests may ask for it."""
 
 from dataclasses import dataclass
 
 from tandem.api.errors import ApiError
-from tandem.engine.frontend.frontend import Frontend
+from tandem.engine.frontend.prompts import PromptReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,10 +11,11 @@ class NamedModel:
     """A model under its names.
 
     Attributes:
+        reader: makes tokens of prompts; requests can be prepared before there is an engine.
         names: at least one; the first is used in answers.
     """
 
-    frontend: Frontend
+    reader: PromptReader
     names: tuple[str, ...]
 
     @property

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandem.cli.arguments import ModelArgument, served_names
-from tandem.cli.engine_flags import EngineOptions, fill_engine
+from tandem.cli.engine_flags import EngineOptions, fill_engine_for_job
 from tandem.cli.flags import env_twin, list_option
 from tandem.cli.job_progress import Report, describe_counts, job_progress
 from tandem.cli.terminal import load_progress, tell, tell_load, tell_notes
+from tandem.spec.config import AUTO_PLAN
 from tandem.spec.errors import ConfigError, EngineDeadError
 from tandem.spec.units import parse_limit
 
@@ -23,7 +24,7 @@ LINES_FAILED_STATUS = 3
 SIGNAL_STATUS = 128
 
 
-@fill_engine
+@fill_engine_for_job()
 def batch(
     engine: EngineOptions,
     *,
@@ -90,7 +91,7 @@ def batch(
         if job.is_complete:
             tell(f"nothing to do: {output_file} is complete ({describe_counts(job.counts)})")
         else:
-            _complete(job)
+            _complete(job, config, input_file)
             tell(f"{output_file} is complete: {describe_counts(job.counts)}")
         if job.counts.num_failed:
             raise typer.Exit(LINES_FAILED_STATUS)
@@ -112,26 +113,40 @@ def _refuse_bounds(config: "EngineConfig") -> None:
         )
 
 
-def _complete(job: "Batch") -> None:
+def _complete(job: "Batch", config: "EngineConfig", input_file: Path) -> None:
     if not job.finish_if_done():
-        end = _run(job)
+        end = _run(job, config, input_file)
         if not end.is_done:
             _tell_stopped(job, end)
 
 
-def _run(job: "Batch") -> "End":
+def _run(job: "Batch", config: "EngineConfig", input_file: Path) -> "End":
     if job.counts.num_done:
         tell(f"resuming: {job.counts.num_done:,} of {job.num_lines:,} lines are done")
+    if config.plan == AUTO_PLAN:
+        from tandem.cli.batch_plan import plan_job
+
+        plan_job(job, input_file)
     with load_progress() as progress:
         service = job.load(progress)
     try:
         tell_load(service.description)
+        if config.plan is None:
+            _tell_unfitting(job, config, service)
         with job_progress() as report:
             end = _answer(job, service, report)
         _tell_end(service)
         return end
     finally:
         service.close()
+
+
+def _tell_unfitting(job: "Batch", config: "EngineConfig", service: "Service") -> None:
+    from tandem.cli.batch_plan import unfitting_note
+
+    note = unfitting_note(job, config, service.frontend.client.stats())
+    if note is not None:
+        tell_notes([note])
 
 
 def _answer(job: "Batch", service: "Service", report: Report) -> "End":

@@ -198,8 +198,24 @@ def _read_engine(
     return engine_config({"model": model, **given}, defaults)
 
 
+def _read_job(model: str, defaults: Mapping[str, Any] = _NO_DEFAULTS, **given: Any) -> EngineConfig:
+    """Likewise; a plan may have yet to be made."""
+    from tandem.engine.sizing.plan_options import job_config
+
+    return job_config({"model": model, **given}, defaults)
+
+
 fill_engine = fill("engine", _read_engine, ENGINE_FLAGS, given_only=True)
 """A decorator: the command's argument `engine` takes the model and gives the configuration."""
+
+
+def fill_engine_for_job() -> Any:
+    """As `fill_engine`, for a command that knows all of its requests: it may plan for them."""
+    help = "JSON file of `tandem plan --output`; auto: plan for this job, where all may wait."
+    flags = [
+        replace(f, help=help, metavar="FILE|auto") if f.name == "plan" else f for f in ENGINE_FLAGS
+    ]
+    return fill("engine", _read_job, flags, given_only=True)
 
 
 def fill_engine_for_one() -> Any:

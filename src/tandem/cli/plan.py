@@ -28,7 +28,6 @@ from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
     from tandem.cli.plan_hardware import PlanHardware
-    from tandem.plan.plan_file import PlanFile
     from tandem.planner.answer import Answer
     from tandem.planner.cycle import Cycle
     from tandem.planner.question import Question
@@ -151,7 +150,7 @@ def _plan(
     from tandem.cli.plan_hardware import plan_hardware, with_disk
 
     _refuse_contradictions(context, requested, goal, policies, shown)
-    workload = read_workload(requested)
+    workload = read_workload(requested, model)
     hardware = plan_hardware(machine.accelerator, machine.host, machine.profile)
     hardware = with_disk(hardware, machine.disk)
     _refuse_cycle_of_host(hardware, shown)
@@ -180,9 +179,10 @@ def _plan(
     with Children() as children:
         found = answer(*asked, aside=children)
     if shown.output is not None:
+        from tandem.plan.plan_file import write_plan
         from tandem.planner.plan_file import plan_file
 
-        _write(shown.output, plan_file(model, question, found.plan, memory.quantization))
+        write_plan(shown.output, plan_file(model, question, found.plan, memory.quantization))
     cycle: Cycle | None = None
     if shown.draws:
         from tandem.planner.cycle import decode_cycle
@@ -257,8 +257,10 @@ def _offline(
     asked = question, policies.policy, policies.compare_policies, policies.robust
     planned = offline_answer(*asked, policies.order)
     if shown.output is not None:
+        from tandem.plan.plan_file import write_plan
+
         file = offline_plan_file(model, question, planned.plan, quantization)
-        _write(shown.output, file)
+        write_plan(shown.output, file)
     cycle = pass_cycle(planned.question, planned.chosen.candidate) if shown.draws else None
     if cycle is not None and shown.plot is not None:
         from tandem.cli.plan_plot import offline_tiers, plot_plan
@@ -350,13 +352,3 @@ def _check_output(path: Path) -> None:
     if not path.parent.is_dir() or path.is_dir():
         reason = "it is a directory" if path.is_dir() else f"there is no directory {path.parent}"
         raise ConfigError(f"cannot write {path}: {reason}; name another file", param="output")
-
-
-def _write(path: Path, planned: "PlanFile") -> None:
-    try:
-        path.write_text(planned.to_json() + "\n", "utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {path}: {error.strerror or error}; name another file",
-            param="output",
-        ) from None

@@ -76,8 +76,11 @@ def refuse_rate_of_one(goal: GoalOptions, flag: str | None) -> None:
         )
 
 
-def read_workload(options: RequestOptions) -> "Workload":
+def read_workload(options: RequestOptions, model: str) -> "Workload":
     """Requests from a trace, or drawn.
+
+    Args:
+        model: whose tokens prompts are, where a trace has them as text to be answered.
 
     Raises:
         ConfigError: says what is wrong with which option.
@@ -89,9 +92,7 @@ def read_workload(options: RequestOptions) -> "Workload":
     if rate is not None:
         _check_rate(rate)
     if options.trace is not None:
-        from tandem.spec.trace_file import read_trace
-
-        traced = read_trace(options.trace)
+        traced = _read_trace(options.trace, model)
         return traced if rate is None else at_rate(traced, rate, options.seed)
     if options.workload is not None:
         named = load_lengths(options.workload)
@@ -102,6 +103,16 @@ def read_workload(options: RequestOptions) -> "Workload":
     prompt = parse_lengths(options.prompt, "prompt")
     generate = parse_lengths(options.generate, "generate")
     return drawn_workload(prompt, generate, options.requests, rate, options.seed)
+
+
+def _read_trace(path: Path, model: str) -> "Workload":
+    from tandem.spec.trace_file import is_batch_file, read_trace
+
+    if not is_batch_file(path):
+        return read_trace(path)
+    from tandem.jobs.batch_trace import read_batch_trace
+
+    return read_batch_trace(path, model)
 
 
 def at_rate(traced: "Workload", rate: float, seed: int) -> "Workload":

@@ -35,7 +35,8 @@ WorkloadName = Annotated[
 RequestTrace = Annotated[
     Path | None,
     typer.Option(
-        help="Requests of an Azure LLM trace (CSV) or ShareGPT-like JSON.", metavar="FILE"
+        help="Requests of an Azure LLM trace (CSV), ShareGPT-like JSON, or a file for batch.",
+        metavar="FILE",
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Of drawn lengths and arrivals.")]

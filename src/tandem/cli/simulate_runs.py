@@ -97,7 +97,8 @@ class Runs:
             yield self._run(rate, planned, coming(rate))
 
     def _requested(self, rate: float | None, generate: str | None = None) -> Workload:
-        return read_workload(self.served.one_run(rate, generate or self.served.generate))
+        requested = self.served.one_run(rate, generate or self.served.generate)
+        return read_workload(requested, self.asked.model)
 
     def _run(
         self,

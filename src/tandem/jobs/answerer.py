@@ -2,23 +2,13 @@
 
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from tandem.api.answer import Answer
-from tandem.api.body import check_body
-from tandem.api.chat_answer import ChatAnswer
-from tandem.api.chat_schema import ChatRequest
-from tandem.api.completion_answer import CompletionAnswer
-from tandem.api.completion_schema import CompletionRequest
-from tandem.api.errors import ApiError
-from tandem.api.fields import GenerationFields
 from tandem.api.named_model import NamedModel
+from tandem.engine.frontend.frontend import Frontend
+from tandem.jobs.prepare import prepare_answer
 from tandem.jobs.request_line import RequestLine
-from tandem.spec.random import derive_seed
-
-_CHAT_URL = "/v1/chat/completions"
-
-Body = TypeVar("Body", bound=GenerationFields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +58,9 @@ class PreparedAnswer:
     """
 
     def __init__(
-        self, model: NamedModel, answer: Answer[Any], running: "set[PreparedAnswer]"
+        self, frontend: Frontend, answer: Answer[Any], running: "set[PreparedAnswer]"
     ) -> None:
-        self._model = model
+        self._frontend = frontend
         self._answer = answer
         self._running = running
 
@@ -90,7 +80,7 @@ class PreparedAnswer:
         """See `Prepared.run`."""
         self._running.add(self)
         try:
-            generation = self._model.frontend.start(self._answer.jobs)
+            generation = self._frontend.start(self._answer.jobs)
             async with aclosing(generation.__aiter__()) as deltas:
                 return await self._answer.whole(deltas)
         finally:
@@ -101,12 +91,14 @@ class FrontendAnswerer:
     """Answers by an engine behind a front end.
 
     Args:
+        names: by which lines may ask for the model.
         seed: from which requests without a seed derive theirs, by their lines' numbers, so that
             a resumed job samples as an undisturbed one.
     """
 
-    def __init__(self, model: NamedModel, seed: int) -> None:
-        self._model = model
+    def __init__(self, frontend: Frontend, names: tuple[str, ...], seed: int) -> None:
+        self._frontend = frontend
+        self._model = NamedModel(frontend, names)
         self._seed = seed
         self._running: set[PreparedAnswer] = set()
 
@@ -117,18 +109,5 @@ class FrontendAnswerer:
 
     def prepare(self, request: RequestLine) -> PreparedAnswer:
         """See `Answerer.prepare`."""
-        answer: Answer[Any]
-        if request.url == _CHAT_URL:
-            chat = self._checked(check_body(request.body, ChatRequest), request.number)
-            answer = ChatAnswer.prepare(self._model, chat)
-        else:
-            completion = self._checked(check_body(request.body, CompletionRequest), request.number)
-            answer = CompletionAnswer.prepare(self._model, completion)
-        return PreparedAnswer(self._model, answer, self._running)
-
-    def _checked(self, body: Body, number: int) -> Body:
-        if body.stream:
-            raise ApiError(400, "a batch does not stream; leave stream out", param="stream")
-        if body.seed is not None:
-            return body
-        return body.model_copy(update={"seed": derive_seed(self._seed, number, 0)})
+        answer = prepare_answer(self._model, request, self._seed)
+        return PreparedAnswer(self._frontend, answer, self._running)

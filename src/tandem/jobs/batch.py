@@ -5,27 +5,36 @@ import hashlib
 import secrets
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
-from tandem.api.named_model import NamedModel
 from tandem.compose import Service, open_in_child, open_in_process, open_service
+from tandem.engine.frontend.prompts import PromptReader
+from tandem.engine.frontend.tokenizer_files import load_tokenizer
 from tandem.jobs.answerer import FrontendAnswerer
 from tandem.jobs.counts import Counts
 from tandem.jobs.input_file import InputFacts, InputFile
+from tandem.jobs.lengths import JobLengths, LengthReader, read_lengths
+from tandem.jobs.lines import Line
 from tandem.jobs.pace import Pace, Status
 from tandem.jobs.record import journal_path, open_record
 from tandem.jobs.runner import JobRunner
 from tandem.jobs.settings import JobSettings, answer_options
 from tandem.jobs.window import Window
+from tandem.models.config import read_model_spec
 from tandem.models.model_fingerprint import fingerprint_model
 from tandem.models.resolve import resolve_model
+from tandem.plan.plan_file import PlanFile, write_plan
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.progress import Progress
+
+MakePlan = Callable[[JobLengths], PlanFile]
+"""From how long the lines are that are left."""
 
 # Running requests, and as many that wait behind them.
 _WINDOW_FACTOR = 2
@@ -58,14 +67,14 @@ class Batch:
         # The window bounds what waits; refusing would fail lines for nothing.
         self._config = replace(config, max_num_queued_reqs=None)
         self._settings = settings
-        model_directory = resolve_model(config.model)
+        self._model_directory = resolve_model(config.model)
         self._owned = ExitStack()
         with ExitStack() as opened:
             self._input = InputFile(settings.input_file, settings.max_line_bytes)
             opened.callback(self._input.close)
             self._check_files()
             self._facts = self._input.scan(progress)
-            identity = _identity(self._facts, model_directory, self._config, settings)
+            identity = _identity(self._facts, self._model_directory, self._config, settings)
             self._record = opened.enter_context(
                 open_record(
                     settings.output_file,
@@ -99,6 +108,53 @@ class Batch:
             self._record.commit(is_complete=True)
         return is_done
 
+    def lengths(self, progress: Progress, most_lines: int | None = None) -> JobLengths:
+        """How long the requests are that are left, or those of so many lines.
+
+        Raises:
+            TandemError: the tokenizer cannot be loaded, or the input was changed.
+        """
+        spec = read_model_spec(self._model_directory)
+        tokenizer = load_tokenizer(self._model_directory, self._settings.chat_template)
+        most = self._config.max_model_len or spec.max_positions
+        reader = PromptReader(tokenizer, spec.vocab_size, most)
+        names = self._settings.served_model_names
+        lines = islice(self._lines_left(progress), most_lines)
+        return read_lengths(lines, LengthReader(reader, names))
+
+    def plan(self, begin: Callable[[EngineConfig], MakePlan], progress: Progress) -> Path | None:
+        """Have the lines that are left run as is planned for them. The plan lies beside the output,
+        in the file that is returned; None if no line is left that can run.
+
+        Args:
+            begin: called before lengths are counted, with the configuration of an engine without a
+                plan; makes the plan when they are.
+
+        Raises:
+            TandemError: there is no plan; a job that begins has left no files then.
+        """
+        unplanned = replace(self._config, plan=None)
+        path = plan_path(self._settings.output_file)
+        try:
+            make = begin(unplanned)
+            lengths = self.lengths(progress)
+            if not lengths.shapes:
+                self._config = unplanned
+                return None
+            planned = make(lengths)
+            write_plan(path, planned)
+        except BaseException:
+            self._discard()
+            raise
+        self._config = replace(unplanned, plan=str(path), **planned.settings)
+        return path
+
+    def _lines_left(self, progress: Progress) -> Iterator[Line]:
+        for line in self._input.lines(self._record.mark):
+            if not self._record.is_finished(line.start.number):
+                yield line
+            progress("counting tokens", line.end.offset, self._facts.size_bytes)
+
     def load(self, progress: Progress) -> Service:
         """The engine that this job needs; the caller closes it.
 
@@ -109,8 +165,14 @@ class Batch:
         try:
             return open_service(self._config, open_client, progress, self._settings.chat_template)
         except BaseException:
-            self._record.discard()
+            self._discard()
             raise
+
+    def _discard(self) -> None:
+        self._record.discard()
+        output = self._settings.output_file
+        if not output.exists():
+            plan_path(output).unlink(missing_ok=True)
 
     def run(
         self,
@@ -135,8 +197,9 @@ class Batch:
         tell_draining: Callable[[int], None],
     ) -> End:
         pace = Pace(self.num_lines, self.counts)
-        model = NamedModel(service.frontend, self._settings.served_model_names)
-        answerer = FrontendAnswerer(model, self._config.seed)
+        answerer = FrontendAnswerer(
+            service.frontend, self._settings.served_model_names, self._config.seed
+        )
         runner = JobRunner(
             self._record,
             self._input.lines(self._record.mark),
@@ -150,7 +213,7 @@ class Batch:
 
     def _check_files(self) -> None:
         output = self._settings.output_file
-        if any(map(self._input.is_same_file, (output, journal_path(output)))):
+        if any(map(self._input.is_same_file, (output, journal_path(output), plan_path(output)))):
             raise ConfigError(
                 "--input-file and --output-file are the same file; name another --output-file",
                 param="output_file",
@@ -170,6 +233,11 @@ class Batch:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def plan_path(output: Path) -> Path:
+    """Where the plan of a job lies that was planned for as it began."""
+    return output.with_name(output.name + ".plan.json")
 
 
 def _identity(

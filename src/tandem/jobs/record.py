@@ -87,6 +87,10 @@ class JobRecord:
         digest = hashlib.blake2b(text, digest_size=_CUSTOM_ID_BYTES).digest()
         return self._journal.claim(digest, number)
 
+    def is_finished(self, number: int) -> bool:
+        """Whether a line has its result."""
+        return self._journal.was_finished(number)
+
     def num_deaths(self, number: int) -> int:
         """How often the engine died while a line ran, over all runs of the job."""
         return self._journal.num_deaths(number)

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from tandem.spec.config import EngineConfig
 
+MAX_LINE_BYTES = 32 << 20
+"""Of a line, where nobody says otherwise."""
+
 # Fields of the engine's configuration on which answers depend; a job cannot be resumed with others.
 ANSWER_OPTIONS = (
     "dtype",
@@ -35,7 +38,7 @@ class JobSettings:
     served_model_names: tuple[str, ...]
     restart: bool = False
     chat_template: Path | None = None
-    max_line_bytes: int = 32 << 20
+    max_line_bytes: int = MAX_LINE_BYTES
     isolate_engine: bool = True
 
 

@@ -233,6 +233,21 @@ def read_plan(path: Path) -> PlanFile:
         raise _refusal(path, error.message) from None
 
 
+def write_plan(path: Path, planned: PlanFile) -> None:
+    """Inverse of `read_plan`.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        path.write_text(planned.to_json() + "\n", "utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror or error}; name another file",
+            param="output",
+        ) from None
+
+
 def _refusal(path: Path, reason: str) -> ConfigError:
     return ConfigError(
         f"cannot use plan {path}: {reason}; make it anew with `tandem plan MODEL --output FILE`",

@@ -20,6 +20,9 @@ LinkCopies = Literal["auto", "batched"]
 LinkWaits = Literal["host", "stream"]
 AttentionBackend = Literal["auto", "triton", "flashinfer", "torch"]
 
+AUTO_PLAN = "auto"
+"""In place of a plan's file: plan for the requests of this job, which is known whole."""
+
 _SIZES = ("gpu_memory", "cpu_memory", "gpu_margin")
 _LOAD_FORMATS = ("auto", "safetensors", "dummy")
 

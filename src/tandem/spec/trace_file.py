@@ -1,6 +1,7 @@
 """Traces of requests: Azure's LLM inference CSV, or JSON like ShareGPT's."""
 
 import csv
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +11,20 @@ from tandem.spec.workload import RequestShape, Workload
 
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _MAX_FILE_BYTES = 1 << 30
+
+
+def is_batch_file(path: Path) -> bool:
+    """Whether the first line is a request in the form of OpenAI's Batch API, whose prompts are text
+    that only the model's tokenizer can count.
+    """
+    try:
+        with path.open("rb") as file:
+            lines = iter(lambda: file.readline(_MAX_FILE_BYTES), b"")
+            first = next((line for line in lines if line.strip()), b"")
+        entry = json.loads(first.decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return False  # who reads it as a trace says what is wrong with it
+    return isinstance(entry, dict) and "body" in entry and "prompt_tokens" not in entry
 
 
 def read_trace(path: Path) -> Workload:

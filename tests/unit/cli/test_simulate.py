@@ -108,7 +108,8 @@ def test_a_trace_without_times_comes_at_each_rate(commands: Commands, tmp_path: 
 
 
 OF_PLANS_ALONE = {
-    "profile", "offline", "pinned_memory", "compare_policies", "robust", "output", "gantt", "plot",
+    "profile", "offline", "order", "pinned_memory", "compare_policies", "robust", "output", "gantt",
+    "plot",
 }  # fmt: skip
 """Options that ask no other question: of measured machines, of batch jobs, and what is shown."""
 OTHERWISE = {"context", "generate", "accelerator", "host", "as_json"}

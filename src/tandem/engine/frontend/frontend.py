@@ -58,13 +58,6 @@ class Frontend(PromptReader):
         self._name = uuid.uuid4().hex[:8]
         self._numbers = itertools.count()
 
-    def with_limit(self, sampling: SamplingParams, prompt: Prompt, default: int) -> SamplingParams:
-        """`sampling`; if it names no `max_tokens`, with the default or what the context leaves."""
-        if sampling.max_tokens is not None:
-            return sampling
-        room = self.max_model_len - len(prompt.token_ids)
-        return replace(sampling, max_tokens=max(1, sampling.min_tokens, min(default, room)))
-
     def start(self, jobs: Sequence[Job]) -> Generation:
         """Submit all samples of all jobs; iterate over the result to follow them.
 

@@ -1,7 +1,7 @@
 """From what callers give as prompts to token ids; needs no engine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem.engine.frontend.chat_template import Message
@@ -111,6 +111,13 @@ class PromptReader:
             messages, add_generation_prompt, options, self.max_model_len
         )
         return self._checked(token_ids, None)
+
+    def with_limit(self, sampling: SamplingParams, prompt: Prompt, default: int) -> SamplingParams:
+        """`sampling`; if it names no `max_tokens`, with the default or what the context leaves."""
+        if sampling.max_tokens is not None:
+            return sampling
+        room = self.max_model_len - len(prompt.token_ids)
+        return replace(sampling, max_tokens=max(1, sampling.min_tokens, min(default, room)))
 
     def check_sampling(self, sampling: SamplingParams) -> None:
         """Refuse parameters that this model cannot follow.

@@ -8,13 +8,15 @@ from typing import Any
 
 from tandem.engine.sizing.planned import require_model
 from tandem.plan.plan_file import PlanFile, read_plan
-from tandem.spec.config import EngineConfig
+from tandem.spec.config import AUTO_PLAN, EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 _NOTHING_TO_CHOOSE = ("placement", "host_layers", "expert_hits")
 """They say where layers go, all of which a plan has placed."""
+_DECIDED = ("max_num_seqs", "cpu_kv_dtype")
+"""What such a plan decides for itself; of all else that it decides, the user's word is asked."""
 
 
 def engine_config(
@@ -35,6 +37,12 @@ def engine_config(
     config = EngineConfig.from_options({**defaults, **options})
     if config.plan is None:
         return config
+    if config.plan == AUTO_PLAN:
+        raise ConfigError(
+            "--plan auto plans for all requests of a job, which only tandem batch knows; name a "
+            "file that tandem plan --output wrote (./auto, if it is called so)",
+            param="plan",
+        )
     planned = read_plan(Path(config.plan))
     if planned.is_for_blocks:
         from tandem.engine.sizing.block_options import refuse_beside_blocks  # no other start does
@@ -46,6 +54,30 @@ def engine_config(
         return replace(config, **planned.settings)
     except ConfigError as error:
         raise ConfigError(f"cannot use plan {config.plan}: {error.message}", param="plan") from None
+
+
+def job_config(
+    options: Mapping[str, Any], defaults: Mapping[str, Any] = NO_OPTIONS
+) -> EngineConfig:
+    """As `engine_config`, of a job that may be planned for as it begins (`AUTO_PLAN`).
+
+    Raises:
+        ConfigError: as there; or an option that contradicts any such plan.
+    """
+    if options.get("plan", defaults.get("plan")) != AUTO_PLAN:
+        return engine_config(options, defaults)
+    from tandem.engine.sizing.block_options import refuse_beside_blocks  # no other start does
+
+    config = EngineConfig.from_options({**defaults, **options})
+    refuse_beside_blocks(config, options.keys())
+    for name in (*_NOTHING_TO_CHOOSE, *_DECIDED):
+        if name in options and getattr(config, name) not in (None, "auto"):
+            raise ConfigError(
+                f"--{name.replace('_', '-')} has no meaning beside --plan {AUTO_PLAN}, which "
+                "decides that; leave one of them out",
+                param=name,
+            )
+    return config
 
 
 def planned_file(config: EngineConfig, spec: ModelSpec) -> PlanFile | None:
