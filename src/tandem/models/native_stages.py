@@ -13,6 +13,7 @@ from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import SplitBatch
 from tandem.kernels.native_linear import linear
 from tandem.kernels.native_pool import NativePool
+from tandem.models.direct_reader import DirectReader
 from tandem.models.divided_layer import COLUMNS
 from tandem.models.expert_hits import ExpertHits
 from tandem.models.in_slots import Moving, in_slots
@@ -163,12 +164,14 @@ class NativeStages(NativeLayers):
         super().__init__(spec, layers, pool, moving=moving, int8_activations=int8_activations)
         disk = weights.computed_from_disk
         self._read = () if disk is None else disk.placement.layers
+        reader = None if disk is None else disk.reader
+        assert not isinstance(reader, DirectReader), "what the CPU computes is read into its memory"
         self._windows = sorted(set(spec.layer_windows))
         self._stack = _native.LayerStack(
             [self._at_rest[layer] for layer in range(spec.num_layers)],
             [self._windows.index(window) for window in spec.layer_windows],
             [spec.rope_index(layer) for layer in range(spec.num_layers)],
-            None if disk is None else disk.reader,
+            reader,
             list(self._read),
         )
         self._final_norm = native_norm(spec, weights.outer["final_norm"])

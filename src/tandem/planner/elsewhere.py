@@ -212,7 +212,7 @@ class Elsewhere(NamedTuple):
     def _parts(self, num_layers: int) -> Iterator[str]:
         of_all = f"of {num_layers} layers"
         if self.mlps:
-            yield f"the {self._apart} of {self.mlps_streamed} {of_all} streamed{self._but}"
+            yield f"the {self._apart} of {_count(self.mlps_streamed, num_layers)} streamed{self._but}"
         elif self.streamed >= num_layers:
             yield "weights streamed"
         elif self.streamed:
@@ -230,7 +230,7 @@ class Elsewhere(NamedTuple):
         if self.read_on_cpu:
             yield f"{self.on_disk} of them from disk"
         if self.mlps_on_cpu:
-            yield f"the {self._apart} of {self.on_cpu} {of_all} on the CPU{self._but}"
+            yield f"the {self._apart} of {_count(self.on_cpu, num_layers)} on the CPU{self._but}"
         if self.embedding:
             yield "embeddings in host memory"
 
@@ -253,3 +253,9 @@ class Elsewhere(NamedTuple):
 def _evenly(count: int, places: int) -> list[bool]:
     """Which of the places are taken."""
     return [(i + 1) * count // places > i * count // places for i in range(places)]
+
+
+def _count(layers: int, num_layers: int) -> str:
+    return (
+        f"all {num_layers} layers" if layers == num_layers else f"{layers} of {num_layers} layers"
+    )
