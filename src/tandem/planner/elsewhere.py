@@ -212,7 +212,8 @@ class Elsewhere(NamedTuple):
     def _parts(self, num_layers: int) -> Iterator[str]:
         of_all = f"of {num_layers} layers"
         if self.mlps:
-            yield f"the {self._apart} of {_count(self.mlps_streamed, num_layers)} streamed{self._but}"
+            streamed = _count(self.mlps_streamed, num_layers)
+            yield f"the {self._apart} of {streamed} streamed{self._but}"
         elif self.streamed >= num_layers:
             yield "weights streamed"
         elif self.streamed:
@@ -230,7 +231,8 @@ class Elsewhere(NamedTuple):
         if self.read_on_cpu:
             yield f"{self.on_disk} of them from disk"
         if self.mlps_on_cpu:
-            yield f"the {self._apart} of {_count(self.on_cpu, num_layers)} on the CPU{self._but}"
+            on_cpu = _count(self.on_cpu, num_layers)
+            yield f"the {self._apart} of {on_cpu} on the CPU{self._but}"
         if self.embedding:
             yield "embeddings in host memory"
 

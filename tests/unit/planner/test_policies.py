@@ -65,7 +65,7 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
         (Elsewhere(0, 5, "cpu", on_disk=2), "5 of 8 layers on the CPU and 2 of them from disk"),
         (
             Elsewhere(8, 6, "host", mlps=True, experts=3),
-            "the experts of 8 of 8 layers streamed but for 3 each and those of 6 layers on the CPU "
+            "the experts of all 8 layers streamed but for 3 each and those of 6 layers on the CPU "
             "where no prompt is read",
         ),
         (
