@@ -70,7 +70,7 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
         ),
         (
             Elsewhere(0, 8, "cpu-mlp", experts=3),
-            "the experts of 8 of 8 layers on the CPU but for 3 each",
+            "the experts of all 8 layers on the CPU but for 3 each",
         ),
     ],
 )
