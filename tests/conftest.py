@@ -13,6 +13,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: on shared cores a slow example says nothing about the code.
@@ -31,6 +32,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # What is imported and collected stays until the end. Searches for garbage would go through it again
 # and again, for up to a tenth of tests' time. Here, since folders' own conftests are imported next.
 gc.disable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("dist", "no") != "no" and not hasattr(config, "workerinput"):
+        gc.enable()  # the process that hands tests out to workers collects none
 
 
 def pytest_collection_finish() -> None:

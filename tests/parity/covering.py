@@ -2,9 +2,10 @@
 
 A mode is about who runs when and where: batches, lanes, tiers, cohorts, preemption, executors. It
 meets a model in few ways only: positions that come with each row or are looked up, windows that
-differ from layer to layer, scores that are capped wherever they are made, experts that gather rows
-of several lanes. So one model of each such *kind* runs in every mode, and all others, which differ
-within the maps of a row, take turns: each in a few modes, the next in those that follow.
+differ from layer to layer, rotations that do, scores that are capped wherever they are made,
+experts that gather rows of several lanes, in every layer or in some. So one model of each such
+*kind* runs in every mode, and all others, which differ within the maps of a row, take turns: each
+in a few modes, the next in those that follow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ KINDS = {
     "rotary positions": "llama-mha",
     "windows in some layers, capped scores": "gemma2-window",
     "experts, windows in all layers": "mixtral-window",
+    "rotations by layer": "gemma3-window",
+    "experts in some layers": "qwen3moe-every-other",
     "learned positions": "opt-tied",
 }
 MODES_PER_MODEL = 3

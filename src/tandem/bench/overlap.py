@@ -258,7 +258,8 @@ class _Run:
         a window that ends between two of them has one more or less, whatever the strategy.
         """
         slowest = self._gaps.longest(self._clock.now())
-        while slowest not in self._step():
+        most = len(self._ended) + _MOST_STEPS * self._steps
+        while len(self._ended) < most and slowest not in self._step():
             pass
         first, periods = len(self._ended), list[tuple[int, float]]()
         begin_s, tokens = self._clock.now(), 0
@@ -271,6 +272,12 @@ class _Run:
                 begin_s, tokens = self._clock.now(), 0
                 if len(periods) >= _MIN_TOKENS and len(self._ended) >= first + self._steps:
                     break
+        if not periods:
+            raise ConfigError(
+                f"{self._strategy}: the slowest requests have no two tokens in {most} steps; "
+                "lower --host-rows",
+                param="strategy",
+            )
         return first, periods
 
     def _step(self) -> dict[str, int]:
