@@ -317,7 +317,8 @@ class InStep:
         """With so many on the accelerator of so many in all."""
         hosted = rows - device
         here = self._candidates.prompts_here_of(candidate, hosted)
-        return candidate._replace(device_rows=device, host_rows=hosted, prompts_here=here)
+        moved = candidate._replace(device_rows=device, host_rows=hosted, prompts_here=here)
+        return moved if device else moved.hosted()
 
     def _with_others_here(self, candidate: Candidate) -> Iterator[Candidate]:
         """As many in all, and some more on the host, or on the accelerator."""

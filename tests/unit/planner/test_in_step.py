@@ -6,6 +6,7 @@ import pytest
 from tests.unit.planner.questions import ask
 
 from tandem.planner.answer import answer, choose, online_plan
+from tandem.planner.candidate import Candidate
 from tandem.planner.in_step import InStep, is_in_step, live_through
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
@@ -123,3 +124,28 @@ def test_requests_that_the_accelerator_holds_are_not_divided() -> None:
     )
     assert search.footprint.device_blocks(found) >= search.footprint.longest_blocks
     assert not search.footprint.fits(found)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        Candidate("asymmetric", 0, 1, 30, passes=8),
+        Candidate("asymmetric", 0, 1, 30, passes=8, prompts_here=2),
+        Candidate("rendezvous-ahead", 0, 1, 30),
+    ],
+    ids=["passes", "prompts-here", "ahead"],
+)
+def test_cohorts_without_rows_beside_them_neither_pass_nor_go_ahead(start: Candidate) -> None:
+    """Even waves of a plan that just fits leave the accelerator no request."""
+    question = ask(prompt="100", generate="100", requests=64)
+    used = Search(question).footprint.uses(start)[0]
+    tight = replace(question, device_bytes=question.device_bytes - used.free_bytes)
+    search = Search(tight)
+    changed = [each for each in InStep(search)._changes(start) if search.footprint.fits(each)]
+    alone = [each for each in changed if not each.device_rows]
+    assert alone
+    for each in alone:
+        assert (each.strategy, each.passes) == ("rendezvous", 0)
+        assert each.sweeps_per_hosted_token(32) == 34  # one cohort, with nothing beside it
+        assert search.tried(each, AUTO) is not None
+        assert search.tried(each._replace(strategy=start.strategy, passes=8), AUTO) is None
