@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.questions import ask
 
+from tandem.memory.growth_reserve import growth_reserve
 from tandem.planner.answer import answer, choose, online_plan
 from tandem.planner.candidate import Candidate
 from tandem.planner.in_step import InStep, is_in_step, live_through
@@ -149,3 +150,13 @@ def test_cohorts_without_rows_beside_them_neither_pass_nor_go_ahead(start: Candi
         assert each.sweeps_per_hosted_token(32) == 34  # one cohort, with nothing beside it
         assert search.tried(each, AUTO) is not None
         assert search.tried(each._replace(strategy=start.strategy, passes=8), AUTO) is None
+
+
+def test_requests_that_never_outgrow_their_prompt_s_blocks_fill_the_pool() -> None:
+    """An engine keeps nothing free for them, and neither does a plan."""
+    question = ask(prompt="300", generate="20", requests=400, device_bytes=int(16.6 * GIB))
+    search = Search(question)
+    plan = online_plan(search, choose(search, GPU_ONLY))
+    left = plan.device_blocks - plan.max_num_seqs * search.footprint.longest_blocks
+    assert 0 <= left < growth_reserve(plan.max_num_seqs - 1, plan.device_blocks)
+    simulated_s(search, "gpu-only")  # as long as predicted
