@@ -125,14 +125,16 @@ def answer(
     if likely is not None and likely.candidate.step_tokens:  # which is mostly the size chosen
         search.begin_ceiling(policy, likely.candidate.step_tokens)
     chosen, policies = choose(search, policy, in_step), ()
+    left = set[Candidate]()
     while True:
         beside = _beside(search, policy, in_step, chosen, aside, robust=robust)
         if compare and not policies:
             # after sensitivities, which would start from what is found here as well
             policies = compare_policies(search, in_step)
         better = in_step.better(chosen, policy, _found(beside, policies))
-        if better is None:
+        if better is None or better.candidate in left:
             break
+        left.add(chosen.candidate)
         chosen = better
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates

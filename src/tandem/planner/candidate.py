@@ -149,6 +149,13 @@ class Candidate(NamedTuple):
         return self.strategy == "rendezvous-ahead" and self.device_rows > 0
 
     @property
+    def needs_rows_beside(self) -> bool:
+        """Whether its cohorts go beside rows on the accelerator; without any, they are as `hosted`
+        makes of them.
+        """
+        return self.strategy == "rendezvous-ahead" or (self.passes > 0 and not self.halves)
+
+    @property
     def num_cohorts(self) -> int:
         """One if there is nothing to sweep beside it: a sweep then waits for its attention."""
         if not self.has_cohorts:

@@ -68,9 +68,9 @@ class Footprint:
         self.block_bytes: int = self.page.bytes_per_block
         self._step_memory = StepMemory(model, precision.activations)
         lengths = question.lengths
-        self.held = HeldBlocks.of(lengths, question.block_size)
-        self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
         shared = like if like is not None and question.asks_the_same_as(like._q) else None
+        self.held = HeldBlocks.of(lengths, question.block_size) if shared is None else shared.held
+        self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
         self._tables: dict[int, RowTables] = {} if shared is None else shared._tables
         self._workspaces: dict[LargestStep, int] = {}
         self._rooms: dict[tuple[Strategy, Elsewhere, int], Room] = {}

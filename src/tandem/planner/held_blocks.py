@@ -8,11 +8,13 @@ ends: else some would be preempted, and computed again.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tandem.memory.growth_reserve import growth_reserve
 from tandem.planner.question import Lengths
+from tandem.spec.workload import RequestShape
 
 _MARGIN = 1.0
 """Standard deviations of what all hold together, were they independent: with so much to spare
@@ -59,7 +61,7 @@ class HeldBlocks:
         prompt: of one that has read its prompt.
         last: of one of mean length when it ends, and no less than the mean, which long requests
             raise, since they run longer.
-        grows: whether any begins a block after its first one.
+        grows: whether any begins a block after those of its prompt: else none is kept free.
     """
 
     mean: float
@@ -85,6 +87,7 @@ class HeldBlocks:
             deviation=lengths.context_deviation / block_size,
             prompt=math.ceil(lengths.prompt_tokens / block_size),
             last=max(_blocks(round(lengths.total_tokens), block_size), mean),
+            grows=any_grows(lengths.shapes or (lengths.usual,), block_size),
         )
 
     def passing(self, prompts: int) -> int:
@@ -115,6 +118,15 @@ class HeldBlocks:
         others = math.ceil((rows - 1) * self.last)
         growing = rows if self.grows else 0
         return Wants(rows, every, others, steady, self.prompt, math.ceil(self.last), growing)
+
+
+def any_grows(shapes: Iterable[RequestShape], block_size: int) -> bool:
+    """Whether any of these requests begins a block after those of its prompt, as engines tell."""
+    return any(
+        _blocks(shape.prompt_tokens + shape.generated_tokens, block_size)
+        > -(-shape.prompt_tokens // block_size)
+        for shape in shapes
+    )
 
 
 def _blocks(tokens: int, block_size: int) -> int:

@@ -112,8 +112,7 @@ class InStep:
             return chosen
         known = [*self._seen_closely, *self._alone(policy, chosen)]
         found = self._finalists(self._lived_through(policy, chosen, ALL, known))
-        least = AS_FAST * found[0].tokens_per_s
-        return min((each for each in found if each.tokens_per_s >= least), key=complexity)
+        return _simplest(found)
 
     def _finalists(self, found: Sequence[Option]) -> list[Option]:
         """Those that may be the best, lived through closely: which is so may be told only then.
@@ -164,8 +163,8 @@ class InStep:
         return [each for each in found if each.tokens_per_s >= _FINALISTS * found[0].tokens_per_s]
 
     def better(self, chosen: Option, policy: Policy, known: Iterable[Candidate]) -> Option | None:
-        """The best of what is known by now, if predictions tell it from the chosen one; None if
-        they do not.
+        """What takes the chosen one's place, of all that is known by now: the simplest of those
+        whose job is about as short as the shortest, as that one was of fewer; None: it still is.
 
         Args:
             known: candidates that were found elsewhere, as for machines much like this one.
@@ -173,9 +172,9 @@ class InStep:
         if not is_in_step(self._search.question):
             return None
         tried = (self._search.tried(candidate, policy) for candidate in dict.fromkeys(known))
-        found = [self.closely(option) for option in tried if option is not None]
-        best = max(found, key=lambda option: option.tokens_per_s, default=chosen)
-        return best if best.tokens_per_s * AS_FAST > chosen.tokens_per_s else None
+        found = [chosen, *(self.closely(option) for option in tried if option is not None)]
+        best = _simplest(found)
+        return None if best.candidate == chosen.candidate else best
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
         """The best option of other kinds, best first; some may be faster by as little as
@@ -317,7 +316,8 @@ class InStep:
         """With so many on the accelerator of so many in all."""
         hosted = rows - device
         here = self._candidates.prompts_here_of(candidate, hosted)
-        return candidate._replace(device_rows=device, host_rows=hosted, prompts_here=here)
+        moved = candidate._replace(device_rows=device, host_rows=hosted, prompts_here=here)
+        return moved if device else moved.hosted()
 
     def _with_others_here(self, candidate: Candidate) -> Iterator[Candidate]:
         """As many in all, and some more on the host, or on the accelerator."""
@@ -330,6 +330,12 @@ class InStep:
 
 def _best_first(options: Iterable[Option]) -> list[Option]:
     return sorted(options, key=lambda option: -option.tokens_per_s)
+
+
+def _simplest(options: Sequence[Option]) -> Option:
+    """Of those whose jobs take about as long as the shortest."""
+    least = AS_FAST * max(option.tokens_per_s for option in options)
+    return min((each for each in options if each.tokens_per_s >= least), key=complexity)
 
 
 def _unlike(options: Iterable[Option]) -> Iterator[Option]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tandem.plan.online import OnlinePlan
 from tandem.planner.candidate import Candidate
-from tandem.planner.held_blocks import HeldBlocks
+from tandem.planner.held_blocks import any_grows
 from tandem.planner.passing import LEAVING_SWEEPS, passing_sweeps
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
@@ -54,11 +54,12 @@ def job_in_waves(
         share: of the usual work that is spent on it, to compare many.
     """
     lengths = question.lengths
-    usual = RequestShape(round(lengths.prompt_tokens), max(1, round(lengths.generated_tokens)))
-    shapes = lengths.shapes or (usual,) * lengths.requests
-    wave, sweep_s = _wave(question, candidate, plan), predictor.sweep_times(candidate)
+    shapes = lengths.shapes or (lengths.usual,) * lengths.requests
     most = 2 * (_GENERATIONS // 2) * plan.max_num_seqs
-    part, those = part_of(wave, shapes[:most], share)
+    first = shapes[:most]
+    wave = _wave(question, candidate, plan, reserves=any_grows(first, plan.block_size))
+    sweep_s = predictor.sweep_times(candidate)
+    part, those = part_of(wave, first, share)
     lived = part.live_through(those, sweep_s)
     job_s = lived.job_s
     if len(shapes) > most:
@@ -85,7 +86,7 @@ def _tpots_s(
     return found
 
 
-def _wave(question: Question, candidate: Candidate, plan: OnlinePlan) -> Wave:
+def _wave(question: Question, candidate: Candidate, plan: OnlinePlan, *, reserves: bool) -> Wave:
     places, in_sweeps = plan.max_num_seqs, candidate.in_every_sweep()
     per_token = float(candidate.sweeps_per_hosted_token(question.model.num_layers))
     on_device, on_host = plan.max_device_seqs or places, plan.max_host_seqs
@@ -105,7 +106,7 @@ def _wave(question: Question, candidate: Candidate, plan: OnlinePlan) -> Wave:
         per_prompt, leaving = sweeps / here, float(LEAVING_SWEEPS)
     return Wave(
         homes=(
-            Home(device, on_device, HeldBlocks.of(question.lengths, plan.block_size).grows),
+            Home(device, on_device, reserves),
             Home(host, on_host, False, per_token, per_prompt, leaving),
         ),
         places=places,

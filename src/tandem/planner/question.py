@@ -95,6 +95,11 @@ class Lengths:
         return {name: getattr(self, name) for name in names}
 
     @property
+    def usual(self) -> RequestShape:
+        """A mean request, in whole tokens."""
+        return RequestShape(round(self.prompt_tokens), max(1, round(self.generated_tokens)))
+
+    @property
     def total_tokens(self) -> float:
         """Of a mean request when it ends."""
         return self.prompt_tokens + self.generated_tokens

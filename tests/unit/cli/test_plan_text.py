@@ -74,10 +74,12 @@ def test_a_larger_machine_s_placement_is_said_where_it_is_another(commands: Comm
 
 
 def test_what_makes_a_plan_less_simple_is_said() -> None:
-    def option(strategy: Strategy, streamed: int, tpot_s: float = 0.5) -> Option:
+    def option(
+        strategy: Strategy, streamed: int, tpot_s: float = 0.5, rate: float = 100.0
+    ) -> Option:
         rates = SimpleNamespace(worst_tpot_s=tpot_s)
         prediction = cast("Prediction", SimpleNamespace(rates=rates))
-        return Option(Candidate(strategy, streamed, 4, 0), prediction)
+        return Option(Candidate(strategy, streamed, 4, 0), prediction, in_step_per_s=rate)
 
     plain = option("gpu-only", 2)
     assert drawback(option("ride-along", 0, 0.4), plain) == "by a less simple strategy"
@@ -85,6 +87,8 @@ def test_what_makes_a_plan_less_simple_is_said() -> None:
     assert drawback(option("gpu-only", 3), plain) == "streams more layers"
     assert drawback(option("gpu-only", 1), plain) == "with a longer job"
     assert drawback(plain, plain) == "with a longer job"
+    faster = option("gpu-only", 1, rate=100.8)
+    assert drawback(faster, plain) == "no better as far as predictions tell"
 
 
 def test_a_type_that_is_slow_there_is_said_first(commands: Commands) -> None:

@@ -67,6 +67,27 @@ def test_those_that_never_outgrow_a_block_hold_it_whole_and_want_no_reserve() ->
     assert HeldBlocks.of(lengths_of((1, 1), (65, 65)), SIZE).grows
 
 
+@pytest.mark.parametrize(
+    ("prompt", "generate"),
+    [(1000, 1), (100, 20), (100, 29), (100, 30), (64, 1), (64, 2), (128, 300), (960, 65)],
+)
+def test_requests_grow_if_they_begin_a_block_after_their_prompt_s(
+    prompt: int, generate: int
+) -> None:
+    lengths = lengths_of((prompt, prompt), (generate, generate), 3)
+    grows = any(found > -(-prompt // SIZE) for found in counted(lengths))
+    for known in (lengths, replace(lengths, shapes=())):
+        held = HeldBlocks.of(known, SIZE)
+        assert held.grows == grows
+        kept = held.wanted(50, 1600) - held.wanted(50, 15)  # of which a sixteenth is nothing
+        assert bool(kept) == grows
+
+
+def test_one_that_grows_among_others_keeps_the_reserve() -> None:
+    one, others = (lengths_of((100, 100), (each, each), 9).shapes for each in (40, 20))
+    assert HeldBlocks.of(Lengths.of(Workload("both", (*others, one[0]))), SIZE).grows
+
+
 def test_more_requests_never_want_less_and_a_larger_pool_never_holds_fewer() -> None:
     for prompt, generate in (((1, 1), (50, 50)), ((400, 600), (60, 70)), ((9, 900), (400, 600))):
         held = HeldBlocks.of(lengths_of(prompt, generate), SIZE)

@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.questions import ask
 
+from tandem.memory.growth_reserve import growth_reserve
 from tandem.planner.answer import answer, choose, online_plan
+from tandem.planner.candidate import Candidate
 from tandem.planner.in_step import InStep, is_in_step, live_through
+from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.search.search import Search
@@ -123,3 +126,70 @@ def test_requests_that_the_accelerator_holds_are_not_divided() -> None:
     )
     assert search.footprint.device_blocks(found) >= search.footprint.longest_blocks
     assert not search.footprint.fits(found)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        Candidate("asymmetric", 0, 1, 30, passes=8),
+        Candidate("asymmetric", 0, 1, 30, passes=8, prompts_here=2),
+        Candidate("rendezvous-ahead", 0, 1, 30),
+    ],
+    ids=["passes", "prompts-here", "ahead"],
+)
+def test_cohorts_without_rows_beside_them_neither_pass_nor_go_ahead(start: Candidate) -> None:
+    """Even waves of a plan that just fits leave the accelerator no request."""
+    question = ask(prompt="100", generate="100", requests=64)
+    used = Search(question).footprint.uses(start)[0]
+    tight = replace(question, device_bytes=question.device_bytes - used.free_bytes)
+    search = Search(tight)
+    changed = [each for each in InStep(search)._changes(start) if search.footprint.fits(each)]
+    alone = [each for each in changed if not each.device_rows]
+    assert alone
+    for each in alone:
+        assert (each.strategy, each.passes) == ("rendezvous", 0)
+        assert each.sweeps_per_hosted_token(32) == 34  # one cohort, with nothing beside it
+        assert search.tried(each, AUTO) is not None
+        assert search.tried(each._replace(strategy=start.strategy, passes=8), AUTO) is None
+
+
+def test_requests_that_never_outgrow_their_prompt_s_blocks_fill_the_pool() -> None:
+    """An engine keeps nothing free for them, and neither does a plan."""
+    question = ask(prompt="300", generate="20", requests=400, device_bytes=int(16.6 * GIB))
+    search = Search(question)
+    plan = online_plan(search, choose(search, GPU_ONLY))
+    left = plan.device_blocks - plan.max_num_seqs * search.footprint.longest_blocks
+    assert 0 <= left < growth_reserve(plan.max_num_seqs - 1, plan.device_blocks)
+    simulated_s(search, "gpu-only")  # as long as predicted
+
+
+def test_what_is_found_later_is_chosen_as_what_was_found_first_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The simplest of those within 1% of the best, whichever comes to be known when."""
+    search = Search(ask(prompt="100", generate="100", requests=64))
+    in_step = InStep(search)
+
+    def option(streamed: int, rate: float) -> Option:
+        candidate = Candidate("gpu-only", streamed, 20, 0)
+        found = search.tried(candidate, AUTO)
+        assert found is not None
+        return replace(found, in_step_per_s=rate)
+
+    def better(chosen: Option, *others: Option) -> Option | None:
+        rates = {each.candidate: each.in_step_per_s for each in others}
+        monkeypatch.setattr(
+            in_step,
+            "closely",
+            lambda found: replace(found, in_step_per_s=rates[found.candidate]),
+        )
+        return in_step.better(chosen, AUTO, rates)
+
+    simple, plain = option(0, 99.5), option(20, 100.0)
+    assert better(plain, simple) == simple
+    assert better(simple, plain) is None
+    assert better(plain, faster := option(0, 100.6)) == faster
+    assert better(simple, option(20, 101.5)) == option(20, 101.5)
+    assert better(plain, option(0, 98.5)) is None
+    # beside a faster one, the simplest is too slow
+    assert better(plain, simple, option(10, 101.0)) == option(10, 101.0)

@@ -123,6 +123,13 @@ def test_policies_are_compared_in_all_their_orders_by_default() -> None:
     assert [result.policy for result in results] == [*OFFLINE_POLICIES.values()]
 
 
+def test_others_are_compared_in_their_own_orders_not_in_those_of_the_chosen_policy() -> None:
+    found = offline_answer(small_job(), "zero-inference", compare=True)
+    assert found.policy.orders == ("rows",)
+    expected = {name: policy.orders for name, policy in OFFLINE_POLICIES.items()}
+    assert {result.policy.name: result.policy.orders for result in found.policies} == expected
+
+
 def test_an_order_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown order 'diagonal'; use one of: auto, rows, col"):
         parse_orders("diagonal")

@@ -82,7 +82,8 @@ def offline_answer(
         ConfigError: nothing fits, the policy has another order, or the question is none of an
             offline batch.
     """
-    policy = _policy(policy_name, parse_orders(order))
+    orders = parse_orders(order)
+    policy = _policy(policy_name, orders)
     _check(question, policy)
     search, chosen = _at_its_threads(question, policy)
     if chosen is None:
@@ -107,7 +108,7 @@ def offline_answer(
         threads=threads,
         alternatives=alternatives,
         sensitivities=tuple(block_sensitivities(search, policy, chosen)),
-        policies=compare_offline(search, policy.orders) if compare else (),
+        policies=compare_offline(search, orders) if compare else (),
         robustness=block_robustness(search, policy, chosen, alternatives) if robust else None,
         exposure=block_exposure(search, chosen),
         split=split,

@@ -74,8 +74,7 @@ class Moves:
             moved = candidate_of(
                 strategy, elsewhere, device, hosted, passes, step, prompts_here=here
             )
-            needed = (passes and not moved.halves) or candidate.ahead
-            if moved.rows and moved != candidate and (device or not needed):
+            if moved.rows and moved != candidate and (device or not moved.needs_rows_beside):
                 yield moved
             if self._in_time and 0 < candidate.device_rows < device and factor != 1.0:
                 yield moved._replace(device_rows=candidate.device_rows)

@@ -31,10 +31,14 @@ def complexity(option: Option) -> Complexity:
 
 def drawback(option: Option, chosen: Option) -> str:
     """Why one that is about as fast as the chosen one was not chosen: what is less simple first in
-    the order in which plans are compared. If nothing is, its job takes longer.
+    the order in which plans are compared. If nothing is, its job takes longer, or is shorter by
+    less than predictions tell.
     """
     pairs = zip(_MORE_COMPLEX_BY, complexity(option), complexity(chosen), strict=True)
     by, ours, theirs = next(
         (pair for pair in pairs if pair[1] != pair[2]), (_MORE_COMPLEX_BY[0], 0, 0)
     )
-    return by if ours > theirs else "with a longer job"
+    if ours > theirs:
+        return by
+    longer = option.tokens_per_s <= chosen.tokens_per_s
+    return "with a longer job" if longer else "no better as far as predictions tell"
