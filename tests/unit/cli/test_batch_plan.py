@@ -20,6 +20,7 @@ from tandem.jobs.lengths import JobLengths
 from tandem.plan.plan_file import read_plan
 from tandem.profiling.profile_file import profile_path, write_profile
 from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
 from tandem.spec.workload import RequestShape
 
 EMULATED = ("--accelerator", "emulated", "--gpu-memory", "72MiB", "--cpu-memory", "64MiB")
@@ -146,6 +147,29 @@ def test_what_cannot_be_planned_is_one_line_and_leaves_no_file(
     (error,) = [line for line in ran.err.splitlines() if not line.startswith("tandem: note: ")]
     assert message in error
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_an_engine_that_cannot_be_loaded_leaves_no_plan_but_one_that_was_there(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise ConfigError("no engine; make one")
+
+    def run_without_engine(*args: str) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr("tandem.jobs.batch.open_service", fail)
+            ran = batch(*EMULATED, *STEPS, *args)
+        assert (ran.status, "no engine; make one" in ran.err) == (2, True), ran.err
+
+    write(tmp_path, body(10))
+    run_without_engine()
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    assert batch(*EMULATED, *STEPS).status == 0
+    plan = tmp_path / "out.jsonl.plan.json"
+    made = plan.read_bytes()
+    for again in ((), ("--plan", str(plan))):
+        run_without_engine("--restart", *again)
+        assert plan.read_bytes() == made
 
 
 @pytest.mark.parametrize("command", [("serve", "demo"), ("generate", "--prompt", "Hi")])
