@@ -129,6 +129,7 @@ def test_what_may_fill_the_context_is_bounded_by_the_longest_request(
         ((*EMULATED, "--max-num-seqs", "4"), "--max-num-seqs has no meaning beside --plan auto"),
         ((*EMULATED, "--cpu-kv-dtype", "int8"), "--cpu-kv-dtype has no meaning beside --plan auto"),
         ((*EMULATED, "--placement", "p.json"), "--placement has no meaning beside --plan auto"),
+        (("--accelerator", "cuda", "--gpu-margin", "2GiB"), "say with --gpu-memory how much may"),
         ((*EMULATED, "--strategy", "neo"), "--strategy neo has no meaning with --plan auto"),
         (("--accelerator", "emulated", "--gpu-memory", "9MiB"), "--plan auto: no block of request"),
     ],
