@@ -98,7 +98,8 @@ def unfitting_note(job: "Batch", config: "EngineConfig", stats: "Stats") -> str 
     """What to say where weights, or the KV of as many requests as may run at once, do not fit the
     accelerator, so that a plan is worth having; None: all fits, or there is no accelerator.
 
-    Lengths are those of the first lines that are left.
+    Lengths are those of the first lines that are left; where no `max_tokens` bounds an output, as
+    in most conversations, only the prompt is counted: few outputs fill the context.
 
     Args:
         stats: of an engine without a plan, `EngineStats` as plain values.
@@ -112,12 +113,11 @@ def unfitting_note(job: "Batch", config: "EngineConfig", stats: "Stats") -> str 
         if row["location"] != "device" and row["label"] == "weights"
     )
     held_tokens = sum(pool["total_blocks"] * pool["block_size"] for pool in pools)
-    lengths = job.lengths(no_progress, _LINES_LOOKED_AT).shapes
-    num_left = job.num_lines - job.counts.num_done
-    num_rows = min(config.max_num_seqs, max(len(lengths), num_left))
-    tokens = sum(shape.prompt_tokens + shape.generated_tokens for shape in lengths)
+    lengths = job.lengths(no_progress, _LINES_LOOKED_AT)
+    num_lengths, num_left = len(lengths.shapes), job.num_lines - job.counts.num_done
+    num_rows = min(config.max_num_seqs, max(num_lengths, num_left))
     what = [f"{format_size(weights)} of weights"] if weights else []
-    if lengths and num_rows * tokens > held_tokens * len(lengths):
+    if num_rows * lengths.bounded_tokens > held_tokens * num_lengths:
         what.append(f"KV of {num_rows} requests at once")
     if not what:
         return None

@@ -189,9 +189,10 @@ class _Job:
     shapes: tuple[RequestShape, ...]
     num_lines: int
     counts: Counts
+    open_tokens: int = 0
 
     def lengths(self, progress: object, most_lines: int) -> JobLengths:
-        return JobLengths(self.shapes[:most_lines])
+        return JobLengths(self.shapes[:most_lines], open_tokens=self.open_tokens)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +219,10 @@ def test_what_does_not_fit_is_noted_without_a_plan(
     config = EngineConfig("demo", max_num_seqs=rows)
     note = unfitting_note(job, config, stats)
     assert note is None if said is None else note is not None and note.startswith(said)
+    job.open_tokens = 3 * 8  # only of the prompts is it known that they are so long
+    only = unfitting_note(job, config, stats)
+    assert (only is None) == (weights == 0)
+    assert only is None or "KV" not in only
     stats["tiers"][0]["location"] = "host"
     assert unfitting_note(job, config, stats) is None
 

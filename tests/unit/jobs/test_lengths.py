@@ -105,6 +105,15 @@ def test_open_ends_are_said_with_the_remedy() -> None:
     assert workload.duration_s == 0
 
 
+def test_outputs_without_max_tokens_are_told_apart(tokenizer_reader: LengthReader) -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    open_line = line(1, url="/v1/chat/completions", body=chat)
+    found = read_lengths([open_line, line(2, body=body(5, max_tokens=2))], tokenizer_reader)
+    filling, _ = found.shapes
+    assert (found.num_open, found.open_tokens) == (1, filling.generated_tokens)
+    assert found.bounded_tokens == filling.prompt_tokens + 5 + 2
+
+
 def test_no_request_is_no_workload() -> None:
     with pytest.raises(ConfigError, match="holds no request"):
         read_lengths([Line(Place(), Place(2, 2), json.dumps([]).encode())], reader()).workload("f")
