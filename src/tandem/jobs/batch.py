@@ -144,7 +144,7 @@ class Batch:
                 return None
             planned = make(lengths)
             is_new = not path.exists()
-            write_plan(path, planned)
+            write_plan(path, planned, "output_file")
             self._new_plan = path if is_new else None
         except BaseException:
             self._discard()

@@ -1,6 +1,8 @@
 """`tandem batch --plan auto`, over an engine without a model."""
 
+import errno
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -171,6 +173,23 @@ def test_an_engine_that_cannot_be_loaded_leaves_no_plan_but_one_that_was_there(
     for again in ((), ("--plan", str(plan))):
         run_without_engine("--restart", *again)
         assert plan.read_bytes() == made
+
+
+def test_a_plan_that_cannot_be_written_is_one_line_and_leaves_the_one_before(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    write(tmp_path, body(10))
+    plan = tmp_path / "out.jsonl.plan.json"
+    plan.write_text("before", "utf-8")
+    monkeypatch.setattr(os, "replace", fail)
+    ran = batch(*EMULATED, *STEPS)
+    assert ran.status == 2
+    assert f"cannot write {plan}: No space left on device; name another --output-file" in ran.err
+    assert plan.read_text("utf-8") == "before"
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", plan.name}
 
 
 @pytest.mark.parametrize("command", [("serve", "demo"), ("generate", "--prompt", "Hi")])
