@@ -1,6 +1,6 @@
 """`tandem batch --plan auto`: plan for the lines of a job that are left, and say what comes of it.
 
-And without a plan: whether one is of use.
+And without a plan: whether one is of use; with one made before: whether it is for such lines.
 """
 
 from collections.abc import Iterator
@@ -125,4 +125,24 @@ def unfitting_note(job: "Batch", config: "EngineConfig", stats: "Stats") -> str 
     return (
         f"{' and '.join(what)} {does} not fit the accelerator; --plan auto plans for the whole "
         "job's time, where nobody waits for a single answer"
+    )
+
+
+def too_long_note(job: "Batch", config: "EngineConfig") -> str | None:
+    """What to say where lines are longer than a plan's requests, so that they will fail; None: none
+    is of those looked at. These are the first that are left: to tokenize all would have a long job
+    wait for minutes.
+
+    Args:
+        config: with a plan, and what it decides.
+    """
+    num_too_long = job.lengths(no_progress, _LINES_LOOKED_AT).num_too_long
+    if not num_too_long:
+        return None
+    num_left = job.num_lines - job.counts.num_done
+    of = f"the first {_LINES_LOOKED_AT}" if num_left > _LINES_LOOKED_AT else f"{num_left:,}"
+    return (
+        f"{num_too_long} of {of} lines will fail: with max_tokens they are longer than the "
+        f"{config.max_model_len:,} tokens of the plan's longest request; plan for longer ones, or "
+        "use --plan auto"
     )

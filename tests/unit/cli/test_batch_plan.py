@@ -175,6 +175,21 @@ def test_an_engine_that_cannot_be_loaded_leaves_no_plan_but_one_that_was_there(
         assert plan.read_bytes() == made
 
 
+def test_lines_longer_than_a_plan_s_are_told_as_it_begins(batch: Batch, tmp_path: Path) -> None:
+    write(tmp_path, body(10))
+    assert batch(*EMULATED, *STEPS).status == 0
+    plan = (tmp_path / "out.jsonl.plan.json").rename(tmp_path / "plan.json")
+    write(tmp_path, body(10), body(11), body(5, max_tokens=30))
+    given = ("--accelerator", "emulated", "--plan", str(plan), "--restart")
+    ran = batch(*given)
+    said = "2 of 3 lines will fail: with max_tokens they are longer than the 14 tokens of the plan"
+    assert said in ran.err
+    write(tmp_path, *[body(10)] * 256, body(11))
+    assert "will fail" not in batch(*given).err  # of many, only the first are looked at
+    write(tmp_path, body(11), *[body(10)] * 256)
+    assert "1 of the first 256 lines will fail" in batch(*given).err
+
+
 def test_a_plan_that_cannot_be_written_is_one_line_and_leaves_the_one_before(
     batch: Batch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

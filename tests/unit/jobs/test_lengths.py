@@ -91,11 +91,12 @@ def test_lines_that_cannot_run_are_left_out_and_counted() -> None:
     too_long = Line(Place(3, 0), Place(4, 9), None)
     lines = [line(1, body=body(5, max_tokens=2)), line(2, method="GET"), too_long]
     lines.append(line(4, body=body(5, max_tokens=2)))
+    lines.append(line(5, body=body(40, max_tokens=11)))
     found = read_lengths(lines, reader())
-    assert found == JobLengths((RequestShape(5, 2),) * 2, 0, 2)
+    assert found == JobLengths((RequestShape(5, 2),) * 2, 0, 3, num_too_long=1)
     assert found.shapes[0] is found.shapes[1]  # a million lines take little memory
     notes = found.workload("in.jsonl").notes
-    assert any("too long: 2, left out" in note for note in notes)
+    assert any("too long: 3, left out" in note for note in notes)
 
 
 def test_open_ends_are_said_with_the_remedy() -> None:
