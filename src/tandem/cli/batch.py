@@ -131,8 +131,8 @@ def _run(job: "Batch", config: "EngineConfig", input_file: Path) -> "End":
         service = job.load(progress)
     try:
         tell_load(service.description)
-        if config.plan is None:
-            _tell_unfitting(job, config, service)
+        if config.plan != AUTO_PLAN:
+            _tell_first_lines(job, config, service)
         with job_progress() as report:
             end = _answer(job, service, report)
         _tell_end(service)
@@ -141,10 +141,14 @@ def _run(job: "Batch", config: "EngineConfig", input_file: Path) -> "End":
         service.close()
 
 
-def _tell_unfitting(job: "Batch", config: "EngineConfig", service: "Service") -> None:
-    from tandem.cli.batch_plan import unfitting_note
+def _tell_first_lines(job: "Batch", config: "EngineConfig", service: "Service") -> None:
+    """What they say of the job: whether a plan is worth having, or whether the plan is for it."""
+    from tandem.cli.batch_plan import too_long_note, unfitting_note
 
-    note = unfitting_note(job, config, service.frontend.client.stats())
+    if config.plan is None:
+        note = unfitting_note(job, config, service.frontend.client.stats())
+    else:
+        note = too_long_note(job, config)
     if note is not None:
         tell_notes([note])
 

@@ -1,6 +1,6 @@
 """`tandem batch --plan auto`: plan for the lines of a job that are left, and say what comes of it.
 
-And without a plan: whether one is of use.
+And without a plan: whether one is of use; with one made before: whether it is for such lines.
 """
 
 from collections.abc import Iterator
@@ -98,7 +98,8 @@ def unfitting_note(job: "Batch", config: "EngineConfig", stats: "Stats") -> str 
     """What to say where weights, or the KV of as many requests as may run at once, do not fit the
     accelerator, so that a plan is worth having; None: all fits, or there is no accelerator.
 
-    Lengths are those of the first lines that are left.
+    Lengths are those of the first lines that are left; where no `max_tokens` bounds an output, as
+    in most conversations, only the prompt is counted: few outputs fill the context.
 
     Args:
         stats: of an engine without a plan, `EngineStats` as plain values.
@@ -112,12 +113,11 @@ def unfitting_note(job: "Batch", config: "EngineConfig", stats: "Stats") -> str 
         if row["location"] != "device" and row["label"] == "weights"
     )
     held_tokens = sum(pool["total_blocks"] * pool["block_size"] for pool in pools)
-    lengths = job.lengths(no_progress, _LINES_LOOKED_AT).shapes
-    num_left = job.num_lines - job.counts.num_done
-    num_rows = min(config.max_num_seqs, max(len(lengths), num_left))
-    tokens = sum(shape.prompt_tokens + shape.generated_tokens for shape in lengths)
+    lengths = job.lengths(no_progress, _LINES_LOOKED_AT)
+    num_lengths, num_left = len(lengths.shapes), job.num_lines - job.counts.num_done
+    num_rows = min(config.max_num_seqs, max(num_lengths, num_left))
     what = [f"{format_size(weights)} of weights"] if weights else []
-    if lengths and num_rows * tokens > held_tokens * len(lengths):
+    if num_rows * lengths.bounded_tokens > held_tokens * num_lengths:
         what.append(f"KV of {num_rows} requests at once")
     if not what:
         return None
@@ -125,4 +125,24 @@ def unfitting_note(job: "Batch", config: "EngineConfig", stats: "Stats") -> str 
     return (
         f"{' and '.join(what)} {does} not fit the accelerator; --plan auto plans for the whole "
         "job's time, where nobody waits for a single answer"
+    )
+
+
+def too_long_note(job: "Batch", config: "EngineConfig") -> str | None:
+    """What to say where lines are longer than a plan's requests, so that they will fail; None: none
+    is of those looked at. These are the first that are left: to tokenize all would have a long job
+    wait for minutes.
+
+    Args:
+        config: with a plan, and what it decides.
+    """
+    num_too_long = job.lengths(no_progress, _LINES_LOOKED_AT).num_too_long
+    if not num_too_long:
+        return None
+    num_left = job.num_lines - job.counts.num_done
+    of = f"the first {_LINES_LOOKED_AT}" if num_left > _LINES_LOOKED_AT else f"{num_left:,}"
+    return (
+        f"{num_too_long} of {of} lines will fail: with max_tokens they are longer than the "
+        f"{config.max_model_len:,} tokens of the plan's longest request; plan for longer ones, or "
+        "use --plan auto"
     )

@@ -68,6 +68,7 @@ class Batch:
         self._config = replace(config, max_num_queued_reqs=None)
         self._settings = settings
         self._model_directory = resolve_model(config.model)
+        self._new_plan: Path | None = None
         self._owned = ExitStack()
         with ExitStack() as opened:
             self._input = InputFile(settings.input_file, settings.max_line_bytes)
@@ -142,7 +143,9 @@ class Batch:
                 self._config = unplanned
                 return None
             planned = make(lengths)
-            write_plan(path, planned)
+            is_new = not path.exists()
+            write_plan(path, planned, "output_file")
+            self._new_plan = path if is_new else None
         except BaseException:
             self._discard()
             raise
@@ -170,9 +173,8 @@ class Batch:
 
     def _discard(self) -> None:
         self._record.discard()
-        output = self._settings.output_file
-        if not output.exists():
-            plan_path(output).unlink(missing_ok=True)
+        if self._new_plan is not None and not self._settings.output_file.exists():
+            self._new_plan.unlink(missing_ok=True)
 
     def run(
         self,

@@ -5,7 +5,7 @@ from pathlib import Path
 from tandem.api.errors import ApiError
 from tandem.engine.frontend.prompts import PromptReader
 from tandem.engine.frontend.tokenizer_files import load_tokenizer
-from tandem.jobs.lengths import JobLengths, LengthReader
+from tandem.jobs.lengths import LengthReader, LengthSum
 from tandem.jobs.lines import read_lines
 from tandem.jobs.request_line import LineError
 from tandem.jobs.settings import MAX_LINE_BYTES
@@ -13,7 +13,7 @@ from tandem.models.config import read_model_spec
 from tandem.models.resolve import resolve_model
 from tandem.spec.errors import ConfigError, ModelError, RequestError
 from tandem.spec.trace_fields import trace_error
-from tandem.spec.workload import RequestShape, Workload
+from tandem.spec.workload import Workload
 
 
 def read_batch_trace(path: Path, model: str) -> Workload:
@@ -24,17 +24,14 @@ def read_batch_trace(path: Path, model: str) -> Workload:
         ConfigError: the model's files are not here, or a line is no request (names it).
     """
     reader = LengthReader(_prompt_reader(path, model), None)
-    shapes: list[RequestShape] = []
-    num_open = 0
+    total = LengthSum()
     with path.open("rb") as file:
         for line in read_lines(file, MAX_LINE_BYTES):
             try:
-                found = list(reader.read(line))
+                total.add(reader.read(line))
             except (LineError, ApiError, RequestError) as error:
                 raise trace_error(path, f"line {line.start.number}: {error.message}") from None
-            shapes += (shape for shape, _ in found)
-            num_open += sum(is_open for _, is_open in found)
-    return JobLengths(tuple(shapes), num_open).workload(path.name)
+    return total.lengths().workload(path.name)
 
 
 def _prompt_reader(path: Path, model: str) -> PromptReader:

@@ -14,7 +14,7 @@ from tandem.spec import forms
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import num_parameters
-from tandem.spec.user_file import parse_object, read_text
+from tandem.spec.user_file import parse_object, read_text, replace_text
 
 if TYPE_CHECKING:
     from tandem.spec.hardware import HardwareSpec
@@ -233,18 +233,22 @@ def read_plan(path: Path) -> PlanFile:
         raise _refusal(path, error.message) from None
 
 
-def write_plan(path: Path, planned: PlanFile) -> None:
-    """Inverse of `read_plan`.
+def write_plan(path: Path, planned: PlanFile, param: str = "output") -> None:
+    """Inverse of `read_plan`; at once, or not at all.
+
+    Args:
+        param: of the option that names the file.
 
     Raises:
-        ConfigError: the file cannot be written.
+        ConfigError: the file cannot be written; one that was there is left as it was.
     """
     try:
-        path.write_text(planned.to_json() + "\n", "utf-8")
+        replace_text(path, planned.to_json() + "\n")
     except OSError as error:
         raise ConfigError(
-            f"cannot write {path}: {error.strerror or error}; name another file",
-            param="output",
+            f"cannot write {path}: {error.strerror or error}; name another "
+            f"--{param.replace('_', '-')}",
+            param=param,
         ) from None
 
 

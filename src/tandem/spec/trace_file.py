@@ -17,6 +17,8 @@ def is_batch_file(path: Path) -> bool:
     """Whether the first line is a request in the form of OpenAI's Batch API, whose prompts are text
     that only the model's tokenizer can count.
     """
+    if not path.is_file():
+        return False  # what a pipe holds can be read only once, and belongs to who reads the trace
     try:
         with path.open("rb") as file:
             lines = iter(lambda: file.readline(_MAX_FILE_BYTES), b"")

@@ -2,12 +2,15 @@
 
 import json
 import os
-import tempfile
+import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 from tandem.spec.errors import ConfigError
+
+_MODE = 0o666  # less what the user's mask takes
 
 
 def read_text(path: Path, max_bytes: int, kind: str) -> str:
@@ -49,15 +52,26 @@ def parse_object(text: str) -> dict[str, Any]:
 def replace_text(path: Path, text: str) -> None:
     """Write a file; if that fails, the one before is left as it was.
 
+    The new one has its permissions. Where a link leads is written, and not the link; a pipe or a
+    device, which nothing can take the place of, is written as it stands.
+
     Raises:
         OSError: it cannot be written.
     """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    if path.exists() and not path.is_file():
+        path.write_text(text, "utf-8")
+        return
+    place = Path(os.path.realpath(path))
+    beside = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
+    # not by `tempfile`, whose files are their owner's alone
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
+            if place.exists():
+                os.fchmod(descriptor, stat.S_IMODE(place.stat().st_mode))
             file.write(text)
-        os.replace(name, path)
+        os.replace(beside, place)
     except BaseException:
         with suppress(OSError):
-            os.unlink(name)
+            beside.unlink()
         raise

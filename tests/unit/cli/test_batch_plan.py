@@ -1,6 +1,8 @@
 """`tandem batch --plan auto`, over an engine without a model."""
 
+import errno
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from tandem.jobs.lengths import JobLengths
 from tandem.plan.plan_file import read_plan
 from tandem.profiling.profile_file import profile_path, write_profile
 from tandem.spec.config import EngineConfig
+from tandem.spec.errors import ConfigError
 from tandem.spec.workload import RequestShape
 
 EMULATED = ("--accelerator", "emulated", "--gpu-memory", "72MiB", "--cpu-memory", "64MiB")
@@ -128,6 +131,7 @@ def test_what_may_fill_the_context_is_bounded_by_the_longest_request(
         ((*EMULATED, "--max-num-seqs", "4"), "--max-num-seqs has no meaning beside --plan auto"),
         ((*EMULATED, "--cpu-kv-dtype", "int8"), "--cpu-kv-dtype has no meaning beside --plan auto"),
         ((*EMULATED, "--placement", "p.json"), "--placement has no meaning beside --plan auto"),
+        (("--accelerator", "cuda", "--gpu-margin", "2GiB"), "say with --gpu-memory how much may"),
         ((*EMULATED, "--strategy", "neo"), "--strategy neo has no meaning with --plan auto"),
         (("--accelerator", "emulated", "--gpu-memory", "9MiB"), "--plan auto: no block of request"),
     ],
@@ -148,6 +152,61 @@ def test_what_cannot_be_planned_is_one_line_and_leaves_no_file(
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+def test_an_engine_that_cannot_be_loaded_leaves_no_plan_but_one_that_was_there(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise ConfigError("no engine; make one")
+
+    def run_without_engine(*args: str) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr("tandem.jobs.batch.open_service", fail)
+            ran = batch(*EMULATED, *STEPS, *args)
+        assert (ran.status, "no engine; make one" in ran.err) == (2, True), ran.err
+
+    write(tmp_path, body(10))
+    run_without_engine()
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    assert batch(*EMULATED, *STEPS).status == 0
+    plan = tmp_path / "out.jsonl.plan.json"
+    made = plan.read_bytes()
+    for again in ((), ("--plan", str(plan))):
+        run_without_engine("--restart", *again)
+        assert plan.read_bytes() == made
+
+
+def test_lines_longer_than_a_plan_s_are_told_as_it_begins(batch: Batch, tmp_path: Path) -> None:
+    write(tmp_path, body(10))
+    assert batch(*EMULATED, *STEPS).status == 0
+    plan = (tmp_path / "out.jsonl.plan.json").rename(tmp_path / "plan.json")
+    write(tmp_path, body(10), body(11), body(5, max_tokens=30))
+    given = ("--accelerator", "emulated", "--plan", str(plan), "--restart")
+    ran = batch(*given)
+    said = "2 of 3 lines will fail: with max_tokens they are longer than the 14 tokens of the plan"
+    assert said in ran.err
+    write(tmp_path, *[body(10)] * 256, body(11))
+    assert "will fail" not in batch(*given).err  # of many, only the first are looked at
+    write(tmp_path, body(11), *[body(10)] * 256)
+    assert "1 of the first 256 lines will fail" in batch(*given).err
+
+
+def test_a_plan_that_cannot_be_written_is_one_line_and_leaves_the_one_before(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    write(tmp_path, body(10))
+    plan = tmp_path / "out.jsonl.plan.json"
+    plan.write_text("before", "utf-8")
+    monkeypatch.setattr(os, "replace", fail)
+    ran = batch(*EMULATED, *STEPS)
+    assert ran.status == 2
+    assert f"cannot write {plan}: No space left on device; name another --output-file" in ran.err
+    assert plan.read_text("utf-8") == "before"
+    assert {path.name for path in tmp_path.iterdir()} == {"in.jsonl", plan.name}
+
+
 @pytest.mark.parametrize("command", [("serve", "demo"), ("generate", "--prompt", "Hi")])
 def test_other_commands_do_not_know_all_requests(
     commands: Commands, command: tuple[str, ...]
@@ -164,9 +223,10 @@ class _Job:
     shapes: tuple[RequestShape, ...]
     num_lines: int
     counts: Counts
+    open_tokens: int = 0
 
     def lengths(self, progress: object, most_lines: int) -> JobLengths:
-        return JobLengths(self.shapes[:most_lines])
+        return JobLengths(self.shapes[:most_lines], open_tokens=self.open_tokens)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +253,10 @@ def test_what_does_not_fit_is_noted_without_a_plan(
     config = EngineConfig("demo", max_num_seqs=rows)
     note = unfitting_note(job, config, stats)
     assert note is None if said is None else note is not None and note.startswith(said)
+    job.open_tokens = 3 * 8  # only of the prompts is it known that they are so long
+    only = unfitting_note(job, config, stats)
+    assert (only is None) == (weights == 0)
+    assert only is None or "KV" not in only
     stats["tiers"][0]["location"] = "host"
     assert unfitting_note(job, config, stats) is None
 

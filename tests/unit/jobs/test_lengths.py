@@ -91,11 +91,12 @@ def test_lines_that_cannot_run_are_left_out_and_counted() -> None:
     too_long = Line(Place(3, 0), Place(4, 9), None)
     lines = [line(1, body=body(5, max_tokens=2)), line(2, method="GET"), too_long]
     lines.append(line(4, body=body(5, max_tokens=2)))
+    lines.append(line(5, body=body(40, max_tokens=11)))
     found = read_lengths(lines, reader())
-    assert found == JobLengths((RequestShape(5, 2),) * 2, 0, 2)
+    assert found == JobLengths((RequestShape(5, 2),) * 2, 0, 3, num_too_long=1)
     assert found.shapes[0] is found.shapes[1]  # a million lines take little memory
     notes = found.workload("in.jsonl").notes
-    assert any("too long: 2, left out" in note for note in notes)
+    assert any("too long: 3, left out" in note for note in notes)
 
 
 def test_open_ends_are_said_with_the_remedy() -> None:
@@ -103,6 +104,15 @@ def test_open_ends_are_said_with_the_remedy() -> None:
     assert "1 of 2 requests have no max_tokens" in workload.notes[1]
     assert "--max-model-len" in workload.notes[1]
     assert workload.duration_s == 0
+
+
+def test_outputs_without_max_tokens_are_told_apart(tokenizer_reader: LengthReader) -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi"}]}
+    open_line = line(1, url="/v1/chat/completions", body=chat)
+    found = read_lengths([open_line, line(2, body=body(5, max_tokens=2))], tokenizer_reader)
+    filling, _ = found.shapes
+    assert (found.num_open, found.open_tokens) == (1, filling.generated_tokens)
+    assert found.bounded_tokens == filling.prompt_tokens + 5 + 2
 
 
 def test_no_request_is_no_workload() -> None:

@@ -1,5 +1,7 @@
 """Files that users name."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,28 @@ def test_a_file_is_replaced_whole_or_left(tmp_path: Path) -> None:
     replace_text(path, "after")
     assert path.read_text("utf-8") == "after"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_may_read_a_file_stays_and_a_new_one_is_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "any").write_text("", "utf-8")
+    path = tmp_path / "file"
+    for mode in (stat.S_IMODE((tmp_path / "any").stat().st_mode), 0o640):
+        replace_text(path, "text")
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        path.chmod(0o640)
+
+
+def test_where_a_link_leads_is_written(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("file")
+    replace_text(link, "text")
+    assert link.is_symlink()
+    assert (tmp_path / "file").read_text("utf-8") == "text"
+
+
+def test_a_pipe_is_written_as_it_stands() -> None:
+    reading, writing = os.pipe()
+    with open(reading, encoding="utf-8") as pipe:
+        with open(writing, "wb"):
+            replace_text(Path(f"/dev/fd/{writing}"), "text")
+        assert pipe.read() == "text"

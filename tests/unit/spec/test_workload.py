@@ -1,3 +1,4 @@
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -5,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tandem.spec.errors import ConfigError
-from tandem.spec.trace_file import read_trace
+from tandem.spec.trace_file import is_batch_file, read_trace
 from tandem.spec.units import (
     format_duration,
     format_figure,
@@ -163,6 +164,16 @@ def test_lines_that_generate_no_token_are_left_out_and_counted(tmp_path: Path) -
     assert made.requests == (RequestShape(6, 3, 0.0), RequestShape(8, 4, 3.0))
     assert made.notes == ("trace.csv: 2 of 4 requests generate no token: left out",)
     assert made.timed
+
+
+def test_a_trace_may_come_through_a_pipe() -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb"):
+        with open(writing, "w", encoding="utf-8") as pipe:
+            pipe.write(HEADER + "1,5,5\n")
+        path = Path(f"/dev/fd/{reading}")
+        assert not is_batch_file(path)
+        assert read_trace(path).requests == (RequestShape(5, 5, 0.0),)
 
 
 def test_dates_count_the_days_between_them(tmp_path: Path) -> None:

@@ -77,6 +77,12 @@ def job_config(
                 "decides that; leave one of them out",
                 param=name,
             )
+    if config.gpu_margin != "auto":
+        raise ConfigError(
+            f"--gpu-margin has no meaning beside --plan {AUTO_PLAN}, which leaves 5% of the "
+            "accelerator's memory free, at most 1 GiB; say with --gpu-memory how much may be used",
+            param="gpu_margin",
+        )
     return config
 
 
