@@ -39,7 +39,7 @@ class Overtaking:
     _ended: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
     def by(self, sequence: Sequence) -> None:
-        """A request that had a row ends: it counts from the next `settle` on."""
+        """A request that has had a row ends: it counts from the next `settle` on."""
         self._ended.setdefault(sequence.priority, []).append(sequence.arrival)
 
     def settle(self) -> None:

@@ -128,7 +128,7 @@ class Running:
         """
         del self._by_id[sequence.request_id]
         row = sequence.row
-        if row is not None:
+        if row is not None or sequence.preemptions:
             self.overtaking.by(sequence)
         if row is None:
             self._waiting.remove(sequence)

@@ -138,3 +138,19 @@ def test_of_many_rows_only_those_are_looked_at_that_are_raised() -> None:
     assert looked == [0, 2]
     assert [each.priority for each in behind] == [_DEFAULT, _FLEX, _DEFAULT, _FLEX]
     assert rows.order[:4].tolist() == [each.order for each in behind]
+
+
+@pytest.mark.parametrize(("preemptions", "expected"), [(0, _FLEX), (1, _DEFAULT)])
+def test_who_is_aborted_while_it_waits_has_overtaken_if_it_ever_ran(
+    preemptions: int, expected: int
+) -> None:
+    with toy_engine(replace(_SETUP, most_overtaken=1)) as engine:
+        for name, priority in (("flex", _FLEX), ("default", _DEFAULT)):
+            engine.core.add_request(request(name, priority))
+        flex, default = map(engine.scheduler.running.find, ("flex", "default"))
+        assert flex is not None
+        assert default is not None
+        default.preemptions = preemptions
+        engine.core.abort("default")
+        engine.core.step()
+        assert flex.priority == expected
