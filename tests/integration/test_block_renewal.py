@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.test_block_adapting import mistold
+from tests.integration.test_block_adapting import mistold, slower
 
 from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
 from tandem.bench.offline.plans import ask, plan_jobs
@@ -23,6 +23,9 @@ from tandem.engine.sizing.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
+from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Question
 from tandem.runtime.paced.host_truth import HostTruth
@@ -168,6 +171,22 @@ def test_loading_that_takes_longer_than_it_gains_is_not_done(
     said = [line for line in core.stats().notes if line.startswith("planned anew: all but shares")]
     assert said
     assert "loading 1e+04" in said[0]
+
+
+def test_a_plan_that_is_said_to_stay_as_it_is_stays(
+    cell: OfflineCell, asked: Question, tmp_path: Path
+) -> None:
+    """As one may be that has taken another one's place."""
+    question = slower(asked)
+    plan = offline_plan(OfflineSearch(question), BlockCandidate(2, 4, 0, 24, 0))
+    assert plan.fixed_terms is not None
+    job = Job(cell, tmp_path)
+    core = renewed(job, offline_plan_file(cell.model_name, question, plan))
+    job.run(core)
+    assert len(job.plans) == 1
+    (said,) = (line for line in core.stats().notes if "a pass was predicted" in line)
+    assert said.endswith("; the plan stays as it is")
+    assert not any("planned anew" in line for line in core.stats().notes)
 
 
 def test_files_without_rates_or_with_few_bits_by_home_keep_their_plan(

@@ -96,7 +96,7 @@ def test_any_run_gives_the_tokens_of_the_plain_run(scenario: Scenario) -> None:
 @st.composite
 def steady_loads(draw: st.DrawFn) -> Scenario:
     """A few requests of low priorities before and among many of higher ones, which come as others
-    end, in memory that is too small for all.
+    end, in memory that is too small for all; some are aborted, preempted or not.
     """
     scenario = draw(scenarios())
     setup = replace(
@@ -106,6 +106,7 @@ def steady_loads(draw: st.DrawFn) -> Scenario:
     )
     own = scenario.script.requests
     arrivals: dict[int, list[EngineRequest]] = {}
+    aborts: dict[int, list[str]] = {}
     for number in range(draw(st.integers(8, 14))):
         copied = own[number % len(own)]
         sampling = SamplingParams(
@@ -123,7 +124,9 @@ def steady_loads(draw: st.DrawFn) -> Scenario:
                 priority=1 if number == 1 else priority,
             )
         )
-    return replace(scenario, setup=setup, script=Script(arrivals), disk_blocks=0)
+        if draw(st.sampled_from((False, False, True))):
+            aborts.setdefault(step + draw(st.integers(1, 12)), []).append(f"r{number}")
+    return replace(scenario, setup=setup, script=Script(arrivals, aborts), disk_blocks=0)
 
 
 @pytest.mark.timeout(600)

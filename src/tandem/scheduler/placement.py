@@ -17,8 +17,8 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
 
     `auto`: all, unless the longest it may become exceeds the device's pool; then as many as the
     plan says, or half of the pool, or all of it where one request runs at a time. `split` forces
-    a part of the prompt onto the host (`split_share`). In both, what the host cannot hold stays on
-    the device.
+    a part of the prompt onto the host (`split_share`, while there is room). In both, what the host
+    cannot hold stays on the device.
     """
     size = config.block_size
     longest = -(-(sequence.limit - 1) // size)
@@ -28,12 +28,24 @@ def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) 
         return 0
     if config.kv_placement == "split":
         prompt_blocks = -(-sequence.num_prompt // size)
-        return min(max(int(prompt_blocks * config.split_share), longest - total.host), total.device)
+        planned = min(
+            int(prompt_blocks * config.split_share), _most_split(prompt_blocks, config, total)
+        )
+        return min(max(planned, longest - total.host), total.device)
     if longest <= total.device:
         return UNLIMITED
     usual = total.device // 2 if config.max_num_seqs > 1 else total.device
     planned = min(config.split_blocks, total.device) or usual
     return max(planned, longest - total.host)
+
+
+def _most_split(prompt_blocks: int, config: SchedulerConfig, total: BlockNeed) -> int:
+    """Of a prompt under `split`, most blocks on the device: what each has there if as many run as
+    may; or else half of it, or more if more of all memory is the device's. Where more of each were
+    there, it would be full when most of the host is empty.
+    """
+    share = max(HALF, total.device / max(1, total.device + total.host))
+    return max(int(prompt_blocks * share), total.device // config.max_num_seqs)
 
 
 def split_share(prices: "StepPrices | None") -> float:

@@ -68,6 +68,7 @@ class RowTable:
         stop_ids: int32 [MAX_STOP_IDS, rows]; unused ones are -1 and come last. num_stop_ids: most
             that any row has had.
         cached: prompt tokens taken from the prefix cache at first admission.
+        overtaken: how often, since `tokens_before` tokens were known (`Overtaking`).
         recent: last known tokens that the row's sequence does not have yet, `num_recent` of them;
             whoever reads a sequence's tokens brings them over first (`Running.sequence_of`).
         block_ids, block_tiers: [rows, max_blocks]; a row's blocks in logical order.
@@ -97,6 +98,7 @@ class RowTable:
         self.published, self.cohort, self.arriving = ints(), ints(), ints()
         self.upto: IntArray = np.full(max_rows, UNLIMITED, dtype=np.int32)
         self.cached, self.num_recent = ints(), ints()
+        self.overtaken, self.tokens_before = ints(), ints()
         self.recent: IntArray = np.zeros((max_rows, MAX_RECENT), dtype=np.int32)
         self.last_step: LongArray = np.full(max_rows, -1, dtype=np.int64)
         self.on_device: NDArray[np.bool_] = np.zeros(max_rows, dtype=np.bool_)

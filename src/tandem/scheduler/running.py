@@ -54,7 +54,7 @@ class Running:
         self._by_row: list[Sequence | None] = [None] * rows.max_rows
         self._dead: set[int] = set()
         self._moves: list[Move] = []
-        self._overtaking = Overtaking(rows, waiting, self.sequence_of, most_overtaken)
+        self.overtaking = Overtaking(rows, waiting, self.sequence_of, most_overtaken)
         self.num_preemptions = 0
 
     # --- look-ups ---------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ class Running:
         """
         del self._by_id[sequence.request_id]
         row = sequence.row
-        if row is not None:
-            self._overtaking.by(sequence)
+        if row is not None or sequence.preemptions:
+            self.overtaking.by(sequence)
         if row is None:
             self._waiting.remove(sequence)
         elif self._rows.cohort[row]:
@@ -186,6 +186,8 @@ class Running:
         """Back to the waiting queue at the old rank; its tokens will be computed again."""
         sequence = self.sequence_of(row)
         sequence.preemptions += 1
+        sequence.overtaken = int(self._rows.overtaken[row])
+        sequence.tokens_before = int(self._rows.tokens_before[row])
         self._vacate(row)
         self._waiting.add(sequence)
 

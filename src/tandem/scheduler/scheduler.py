@@ -200,6 +200,7 @@ class Scheduler:
         Nothing new is submitted while logits wait for late sampling: the next forward pass would
         overwrite them.
         """
+        self.running.overtaking.settle()  # those aborted since the last events
         if not self.may_submit:
             return []
         programs = self._start_moves()
@@ -242,6 +243,7 @@ class Scheduler:
     def observe(self, events: list[Event]) -> StepOutputs:
         """Take in what the executor reports; returns news for the requests' owners."""
         outputs = self._observer.observe(events)
+        self.running.overtaking.settle()
         if self.timer is not None and self.timer.calibrator.prices is not self.prices:
             self._reprice(self.timer.calibrator.prices)
         self.running.settle_drained()

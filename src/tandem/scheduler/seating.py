@@ -95,6 +95,8 @@ def set_up_row(rows: RowTable, row: int, sequence: Sequence, device_limit: int) 
     rows.device_limit[row] = device_limit
     rows.leaves[row] = False
     rows.order[row] = sequence.order
+    rows.overtaken[row] = sequence.overtaken
+    rows.tokens_before[row] = sequence.tokens_before
     rows.late[row] = params.needs_history
     rows.seed[row] = sequence.seed
     rows.temperature[row] = params.temperature

@@ -26,7 +26,8 @@ class Sequence:
         cached_tokens: prompt tokens taken from the prefix cache at first admission.
         arrived_s: when it was accepted, where the scheduler has a clock.
         looked_up: the disk was asked for its beginning since it waits.
-        overtaken: how often, since it had `tokens_before` tokens.
+        overtaken: how often, since it had `tokens_before` tokens; in the row table while it has a
+            row.
     """
 
     request: EngineRequest

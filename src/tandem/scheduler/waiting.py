@@ -1,6 +1,6 @@
 """Accepted requests that have no row yet, in order of rank."""
 
-from bisect import bisect, insort
+from bisect import bisect, bisect_left, insort
 from collections.abc import Iterator
 
 from tandem.scheduler.sequence import Sequence
@@ -23,8 +23,10 @@ class WaitingQueue:
         insort(self._queue, sequence, key=lambda s: s.rank)
 
     def remove(self, sequence: Sequence) -> None:
-        """Take out; O(n), but mostly from the front."""
-        self._queue.remove(sequence)
+        """Take out one that is there; no two have the same rank."""
+        at = bisect_left(self._queue, sequence.rank, key=lambda s: s.rank)
+        assert self._queue[at] is sequence, f"{sequence.request_id} does not wait"
+        del self._queue[at]
 
     def first_of_each_below(self, priority: int) -> list[Sequence]:
         """Of each priority that comes after this one, the first in rank."""

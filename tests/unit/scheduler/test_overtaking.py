@@ -3,6 +3,7 @@
 The engine is the toy's: pools far too small for all, so that admission and memory are fought for.
 """
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -12,6 +13,11 @@ from tests.support.engines import TestEngine, toy_engine
 from tests.support.overtakings import OvertakingWatch
 from tests.support.setups import Setup
 
+from tandem.scheduler.overtaking import Overtaking
+from tandem.scheduler.rows import UNLIMITED, RowTable
+from tandem.scheduler.seating import set_up_row
+from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.waiting import WaitingQueue
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -102,3 +108,49 @@ def test_a_row_whose_memory_is_taken_again_and_again_keeps_it_in_the_end() -> No
             if tokens == 20:
                 return
         raise AssertionError(f"{tokens} tokens")
+
+
+def sequence(priority: int, arrival: int) -> Sequence:
+    given = request(f"{priority}.{arrival}", priority)
+    tokens = array("i", given.prompt_token_ids)
+    return Sequence(given, arrival, 0, 40, frozenset(), tokens)
+
+
+def test_of_many_rows_only_those_are_looked_at_that_are_raised() -> None:
+    """Each look brings a sequence's tokens over: that takes the time of many steps."""
+    rows, looked = RowTable(6, 1), list[int]()
+    behind = [sequence(_FLEX, arrival) for arrival in (0, 1, 2, 12)]
+    for each in behind:
+        set_up_row(rows, rows.take(), each, UNLIMITED)
+
+    def sequence_of(row: int) -> Sequence:
+        looked.append(row)
+        return behind[row]
+
+    overtaking = Overtaking(rows, WaitingQueue(), sequence_of, 3)
+    for arrival in (10, 11):
+        overtaking.by(sequence(_DEFAULT, arrival))
+    overtaking.settle()
+    assert looked == []
+    rows.known[1] += 1  # one more token: it is counted anew
+    overtaking.by(sequence(_DEFAULT, 13))
+    overtaking.settle()
+    assert looked == [0, 2]
+    assert [each.priority for each in behind] == [_DEFAULT, _FLEX, _DEFAULT, _FLEX]
+    assert rows.order[:4].tolist() == [each.order for each in behind]
+
+
+@pytest.mark.parametrize(("preemptions", "expected"), [(0, _FLEX), (1, _DEFAULT)])
+def test_who_is_aborted_while_it_waits_has_overtaken_if_it_ever_ran(
+    preemptions: int, expected: int
+) -> None:
+    with toy_engine(replace(_SETUP, most_overtaken=1)) as engine:
+        for name, priority in (("flex", _FLEX), ("default", _DEFAULT)):
+            engine.core.add_request(request(name, priority))
+        flex, default = map(engine.scheduler.running.find, ("flex", "default"))
+        assert flex is not None
+        assert default is not None
+        default.preemptions = preemptions
+        engine.core.abort("default")
+        engine.core.step()
+        assert flex.priority == expected

@@ -10,6 +10,10 @@ from tests.support.setups import Setup
 from tests.support.step_prices import round_prices
 
 from tandem.cost.step_prices import StepPrices
+from tandem.scheduler.admission import make_sequence
+from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.kv_manager import BlockNeed
+from tandem.scheduler.placement import device_limit
 from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.config import KVPlacement
@@ -310,6 +314,7 @@ def test_a_split_prompt_lies_where_both_tiers_attend_to_it_for_as_long(
         kv_placement="split",
         device_blocks=20,
         host_blocks=20,
+        max_num_seqs=2,
         prices=prices,
     )
     with toy_engine(setup) as engine:
@@ -319,3 +324,27 @@ def test_a_split_prompt_lies_where_both_tiers_attend_to_it_for_as_long(
         (row,) = engine.scheduler.rows.owned()
         assert len(engine.scheduler.rows.blocks(row, Tier.DEVICE)) == on_device
         drain(engine.core)
+
+
+@pytest.mark.parametrize(
+    ("device_blocks", "host_blocks", "rows", "expected"),
+    [
+        (100, 1000, 50, 5),  # half: at nine of ten blocks each, 11 would fill the device, not 20
+        (100, 1000, 16, 6),  # room for all that may run
+        (100, 1000, 4, 9),
+        (600, 400, 100, 6),  # so both fill together
+    ],
+)
+def test_a_split_prompt_leaves_others_room_on_the_device(
+    device_blocks: int, host_blocks: int, rows: int, expected: int
+) -> None:
+    config = SchedulerConfig(
+        num_layers=2,
+        max_model_len=4096,
+        block_size=16,
+        max_num_seqs=rows,
+        kv_placement="split",
+        split_share=0.9,
+    )
+    sequence = make_sequence(request(10 * 16), 0, config, (), 100)
+    assert device_limit(sequence, config, BlockNeed(device_blocks, host_blocks)) == expected

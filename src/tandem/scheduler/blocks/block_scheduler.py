@@ -64,7 +64,8 @@ class BlockScheduler:
     Attributes:
         share_changes: how often sequences were shared out anew. replans: what was said of those
             that a wrong prediction brought about, or that pinned memory kept back, a line each.
-            misjudged: there was such a prediction, until somebody has seen to it. drains: nobody
+            misjudged: there was such a prediction, and the plan is not one that stays as it is,
+            until somebody has seen to it. drains: nobody
             enters, while those that are there go on to their ends.
     """
 
@@ -243,8 +244,8 @@ class BlockScheduler:
             self.replans.append(change.bounded)
         if change.said is not None:
             self.replans.append(change.said)
-            self.misjudged = True
         if self._plan.terms is not None:
+            self.misjudged |= change.said is not None
             self.share(change.streamed_rows)
 
     def share(self, streamed_rows: int) -> None:
