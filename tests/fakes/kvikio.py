@@ -27,13 +27,18 @@ class IOFuture:
 
 
 class FakeRead:
-    def __init__(self, descriptor: int, place: "memoryview[int]", offset: int, most: int) -> None:
+    def __init__(
+        self, descriptor: int, place: "memoryview[int]", offset: int, most: int, fails: bool
+    ) -> None:
         self._given = descriptor, place, offset
-        self._most = most
+        self._most, self._fails = most, fails
         self.size: int | None = None
 
     def done(self) -> int:
         descriptor, place, offset = self._given
+        if self._fails:
+            self.size = 0
+            raise RuntimeError("cuFile error at: CU_FILE_IO_ERROR")
         if self.size is None:
             self.size = os.preadv(descriptor, [place[: self._most]], offset)
         return self.size
@@ -45,6 +50,8 @@ class FakeKvikio(ModuleType):
     Attributes:
         reads: (path, offset, bytes, address) of each.
         most_bytes: of a read, what comes at most.
+        refused_reads, failing_reads: by number, those that do not begin, and those that end badly.
+        refused_files: those that cannot be opened.
     """
 
     def __init__(self) -> None:
@@ -52,6 +59,9 @@ class FakeKvikio(ModuleType):
         self.reads: list[tuple[str, int, int, int]] = []
         self.open_files = 0
         self.most_bytes = 1 << 40
+        self.refused_reads: set[int] = set()
+        self.failing_reads: set[int] = set()
+        self.refused_files: set[str] = set()
         self.compat_mode = False
         self.driver = {"is_gds_available": True, "allow_compat_mode": False}
         self.settings: dict[str, Any] = {}
@@ -60,7 +70,10 @@ class FakeKvikio(ModuleType):
         class CuFile:
             def __init__(self, file: Path | str, flags: str = "r") -> None:
                 assert flags == "r"
+                if str(file) in fake.refused_files:
+                    raise RuntimeError("cuFile error at: file system not supported")
                 self._path = str(file)
+                self._reads: list[FakeRead] = []
                 self._descriptor = os.open(file, os.O_RDONLY)
                 fake.open_files += 1
 
@@ -74,16 +87,21 @@ class FakeKvikio(ModuleType):
                 array = np.asarray(buf)
                 assert array.dtype == np.uint8
                 assert size == array.size
+                number = len(fake.reads)
+                if number in fake.refused_reads:
+                    raise RuntimeError("CUDA error at: out of memory")
                 address = int(array.__array_interface__["data"][0])
                 fake.reads.append((self._path, file_offset, array.size, address))
-                return IOFuture(
-                    FakeRead(self._descriptor, array.data, file_offset, fake.most_bytes)
-                )
+                fails = number in fake.failing_reads
+                read = FakeRead(self._descriptor, array.data, file_offset, fake.most_bytes, fails)
+                self._reads.append(read)
+                return IOFuture(read)
 
             def fileno(self) -> int:
                 return self._descriptor
 
             def close(self) -> None:
+                assert all(read.size is not None for read in self._reads), "reads are under way"
                 os.close(self._descriptor)
                 fake.open_files -= 1
 

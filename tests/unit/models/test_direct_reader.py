@@ -150,3 +150,42 @@ def test_what_does_not_come_or_has_changed_is_an_error(
         reader.acquire(1)
     reader.stop()
     assert fake.open_files == 0
+
+
+def test_all_of_a_layer_s_reads_have_ended_when_one_has_failed(
+    make: Make, fake: FakeKvikio, file: Path
+) -> None:
+    """Else files are closed, and memory goes back, under those that have not."""
+    fake.failing_reads = {0}
+    reader = make(slots())
+    with pytest.raises(RuntimeError, match=f"from {file} by kvikio .*CU_FILE_IO_ERROR"):
+        reader.acquire(0)
+    reader.stop()
+    assert fake.open_files == 0
+
+
+def test_reads_that_began_before_one_was_refused_are_waited_for(
+    make: Make, fake: FakeKvikio, file: Path
+) -> None:
+    reader = make(slots())
+    reader.acquire(0)
+    fake.refused_reads = {len(fake.reads) + 2}
+    with pytest.raises(RuntimeError, match=f"from {file} by kvikio .*out of memory"):
+        reader.release()
+    reader.stop()
+    assert fake.open_files == 0
+
+
+def test_a_reader_that_cannot_begin_leaves_nothing_open(
+    make: Make, fake: FakeKvikio, file: Path, tmp_path: Path
+) -> None:
+    fake.refused_reads = {2}
+    with pytest.raises(RuntimeError, match="out of memory"):
+        make(slots())
+    assert fake.open_files == 0
+    copy = tmp_path / "copy"
+    copy.write_bytes(file.read_bytes())
+    fake.refused_reads, fake.refused_files = set(), {str(copy)}
+    with pytest.raises(RuntimeError, match="file system not supported"):
+        make(slots(), copy)
+    assert fake.open_files == 0
