@@ -6,6 +6,8 @@ or, to see who waits, only when their future is.
 
 import os
 import sys
+from collections.abc import Callable
+from enum import Enum
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+
+class CompatMode(Enum):
+    OFF = 0
+    ON = 1
+    AUTO = 2
 
 
 class IOFuture:
@@ -51,7 +59,9 @@ class FakeKvikio(ModuleType):
         reads: (path, offset, bytes, address) of each.
         most_bytes: of a read, what comes at most.
         refused_reads, failing_reads: by number, those that do not begin, and those that end badly.
-        refused_files: those that cannot be opened.
+        foreign: of a path, whether cuFile refuses its file system; such a file is read through host
+            memory if it may be, as kvikio decides for each by itself.
+        through_host: paths of files opened so.
     """
 
     def __init__(self) -> None:
@@ -61,7 +71,8 @@ class FakeKvikio(ModuleType):
         self.most_bytes = 1 << 40
         self.refused_reads: set[int] = set()
         self.failing_reads: set[int] = set()
-        self.refused_files: set[str] = set()
+        self.foreign: Callable[[str], bool] = lambda path: False
+        self.through_host: list[str] = []
         self.compat_mode = False
         self.driver = {"is_gds_available": True, "allow_compat_mode": False}
         self.settings: dict[str, Any] = {}
@@ -70,8 +81,10 @@ class FakeKvikio(ModuleType):
         class CuFile:
             def __init__(self, file: Path | str, flags: str = "r") -> None:
                 assert flags == "r"
-                if str(file) in fake.refused_files:
-                    raise RuntimeError("cuFile error at: file system not supported")
+                if fake.foreign(str(file)):
+                    if fake.settings.get("compat_mode") is CompatMode.OFF:
+                        raise RuntimeError("cuFile error at: x.cpp:7:\nfile system not supported")
+                    fake.through_host.append(str(file))
                 self._path = str(file)
                 self._reads: list[FakeRead] = []
                 self._descriptor = os.open(file, os.O_RDONLY)
@@ -105,7 +118,7 @@ class FakeKvikio(ModuleType):
                 os.close(self._descriptor)
                 fake.open_files -= 1
 
-        self.CuFile = CuFile
+        self.CuFile, self.CompatMode = CuFile, CompatMode
         self.defaults = ModuleType("kvikio.defaults")
         self.defaults.set = self.settings.__setitem__  # type: ignore[attr-defined]
         self.defaults.is_compat_mode_preferred = lambda: self.compat_mode  # type: ignore[attr-defined]

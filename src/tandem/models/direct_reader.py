@@ -17,8 +17,10 @@ from typing import Any
 
 from torch import Tensor
 
+from tandem.devices.disk import open_for_reading
 from tandem.models.disk_extents import Extent, LayerExtents, base_of
 from tandem.plan.disk_slots import BLOCK_BYTES
+from tandem.spec.errors import ConfigError
 
 PIECE_BYTES = 4 << 20
 """Of a read, as kvikio itself cuts them."""
@@ -49,8 +51,9 @@ class DirectReader:
         bytes_read: since the start, from each disk.
 
     Raises:
-        OSError, RuntimeError: kvikio cannot open or read a file, or register memory; nothing is
-            left open.
+        ConfigError: kvikio refuses a file. Nothing is left open, whatever is raised.
+        ModelError: a file is missing or unreadable.
+        OSError, RuntimeError: kvikio cannot read, or register memory.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class DirectReader:
             opened: dict[Path, Any] = {}
             self._files.append(opened)
             for file, path in there.items():
-                opened[file] = self._kvikio.CuFile(path, "r")
+                opened[file] = self._open(path)
         self._states = [
             {file: _state(opened) for file, opened in there.items()} for there in self._files
         ]
@@ -128,6 +131,20 @@ class DirectReader:
             self._registered = True
         for _ in range(len(self._slots)):
             self._begin()
+
+    def _open(self, path: Path) -> Any:
+        name = Path(os.path.realpath(path))
+        os.close(open_for_reading(path, "cached", name))  # it is there
+        try:
+            return self._kvikio.CuFile(path, "r")
+        except (OSError, RuntimeError) as error:
+            told = " ".join(str(error).split())
+            raise ConfigError(
+                f"--disk-io gpudirect: kvikio cannot read {name} straight into the GPU's memory "
+                f"({told}); keep it on a file system that GPUDirect Storage knows, or use "
+                "--disk-io direct",
+                param="disk_io",
+            ) from None
 
     def _begin(self) -> None:
         turn = self._begun

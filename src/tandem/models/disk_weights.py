@@ -143,7 +143,7 @@ class DiskWeights:
             stripes: disks that the extents' files lie on.
 
         Raises:
-            ConfigError: a file system refuses direct reads, or kvikio cannot read.
+            ConfigError: a file system refuses direct reads, or kvikio to read past host memory.
             ModelError: a file is missing or unreadable, or what should be a copy is none.
         """
         layers = [extents[layer] for layer in self.placement.layers]
@@ -179,11 +179,11 @@ class DiskWeights:
         self, copies: list[dict[Path, Path]], layers: list[LayerExtents], threads: int
     ) -> "DirectReader":
         # no other start needs them
-        from tandem.devices.cuda.gpu_direct import kvikio
+        from tandem.devices.cuda.gpu_direct import without_fallback
         from tandem.models.direct_reader import DirectReader
 
         try:
-            return DirectReader(kvikio(), copies, layers, self._slots, threads)
+            return DirectReader(without_fallback(), copies, layers, self._slots, threads)
         except (OSError, RuntimeError) as error:
             told = " ".join(str(error).split())
             raise ConfigError(

@@ -12,6 +12,7 @@ from torch import Tensor
 from tandem.models.direct_reader import PIECE_BYTES, DirectReader, pieces
 from tandem.models.disk_extents import Extent, LayerExtents, base_of
 from tandem.plan.disk_slots import BLOCK_BYTES, slot_bytes
+from tandem.spec.errors import ConfigError, ModelError
 
 SIZES = (PIECE_BYTES + 12_344, 700)
 LAYER_BYTES = sum(SIZES)
@@ -185,7 +186,14 @@ def test_a_reader_that_cannot_begin_leaves_nothing_open(
     assert fake.open_files == 0
     copy = tmp_path / "copy"
     copy.write_bytes(file.read_bytes())
-    fake.refused_reads, fake.refused_files = set(), {str(copy)}
-    with pytest.raises(RuntimeError, match="file system not supported"):
+    fake.refused_reads, fake.foreign = set(), lambda path: path == str(copy)
+    fake.defaults.set("compat_mode", fake.CompatMode.OFF)
+    with pytest.raises(
+        ConfigError, match=rf"read {copy} .*at: x\.cpp:7: file system not .*keep it"
+    ):
+        make(slots(), copy)
+    assert fake.open_files == 0
+    copy.unlink()
+    with pytest.raises(ModelError, match=f"from {copy} "):
         make(slots(), copy)
     assert fake.open_files == 0
