@@ -227,6 +227,34 @@ def test_online_steps_take_layers_by_gpudirect_past_host_memory(
 
 @pytest.mark.usefixtures("fake")
 @pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+def test_gpudirect_is_refused_for_a_file_that_kvikio_would_read_through_host_memory(
+    monkeypatch: pytest.MonkeyPatch, from_disk: Callable[[str], EngineConfig]
+) -> None:
+    """It decides for each file by itself, and would say nothing."""
+    found = kvikio.install(monkeypatch)
+    found.foreign = lambda path: True
+    with pytest.raises(ConfigError, match=r"cannot read .* straight .* or use --disk-io") as error:
+        build_engine_core(replace(from_disk("disk"), disk_io="gpudirect"))
+    assert error.value.param == "disk_io"
+    assert not found.through_host
+    assert found.open_files == 0
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
+def test_gpudirect_that_cannot_begin_to_read_is_refused(
+    monkeypatch: pytest.MonkeyPatch, from_disk: Callable[[str], EngineConfig]
+) -> None:
+    found = kvikio.install(monkeypatch)
+    found.refused_reads = {1}
+    with pytest.raises(ConfigError, match=r"out of memory.*; use --disk-io direct") as error:
+        build_engine_core(replace(from_disk("disk"), disk_io="gpudirect"))
+    assert error.value.param == "disk_io"
+    assert found.open_files == 0
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.skipif(not native.available(), reason=native.unavailable_message())
 def test_layers_that_the_cpu_computes_are_not_read_past_it(
     monkeypatch: pytest.MonkeyPatch, from_disk: Callable[[str], EngineConfig]
 ) -> None:

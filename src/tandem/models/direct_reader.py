@@ -7,7 +7,9 @@ until all of a layer has come, so what is launched behind it finds it.
 """
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,8 +17,10 @@ from typing import Any
 
 from torch import Tensor
 
+from tandem.devices.disk import open_for_reading
 from tandem.models.disk_extents import Extent, LayerExtents, base_of
 from tandem.plan.disk_slots import BLOCK_BYTES
+from tandem.spec.errors import ConfigError
 
 PIECE_BYTES = 4 << 20
 """Of a read, as kvikio itself cuts them."""
@@ -45,6 +49,11 @@ class DirectReader:
 
     Attributes:
         bytes_read: since the start, from each disk.
+
+    Raises:
+        ConfigError: kvikio refuses a file. Nothing is left open, whatever is raised.
+        ModelError: a file is missing or unreadable.
+        OSError, RuntimeError: kvikio cannot read, or register memory.
     """
 
     def __init__(
@@ -56,22 +65,19 @@ class DirectReader:
         threads: int,
     ) -> None:
         self._kvikio, self._layers, self._slots = kvikio, layers, slots
-        kvikio.defaults.set("num_threads", threads)
         self._files: list[dict[Path, Any]] = []
-        self._names: list[dict[Path, str]] = []
-        for there in copies:
-            self._files.append({file: kvikio.CuFile(path, "r") for file, path in there.items()})
-            self._names.append({file: os.path.realpath(path) for file, path in there.items()})
-        self._states = [
-            {file: _state(opened) for file, opened in there.items()} for there in self._files
+        self._names = [
+            {file: os.path.realpath(path) for file, path in there.items()} for there in copies
         ]
-        if slots.is_cuda:
-            kvikio.memory_register(slots)
+        self._registered = False
         self.bytes_read = [0] * len(copies)
         self._begun = self._acquired = self._released = 0
-        self._coming: dict[int, list[_Read]] = {}
-        for _ in range(len(slots)):
-            self._begin()
+        self._coming: dict[int, deque[_Read]] = {}
+        try:
+            self._start(copies, threads)
+        except BaseException:
+            self.stop()  # nobody else will
+            raise
 
     def acquire(self, layer: int) -> int:
         """Wait for a layer, the circle's next; where in the slots' memory it begins.
@@ -82,14 +88,8 @@ class DirectReader:
         turn = self._acquired
         assert layer == turn % len(self._layers)
         assert turn < self._begun
-        for read in self._coming.pop(turn):
-            try:
-                size = read.future.get()
-            except (OSError, RuntimeError) as error:
-                raise self._error(read, str(error)) from None
-            if size != read.size_bytes:
-                raise self._error(read, f"{size} of {read.size_bytes} bytes came")
-            self.bytes_read[read.copy] += size
+        self._await_all(self._coming[turn])
+        del self._coming[turn]
         self._check_files(layer)
         self._acquired += 1
         return self._slot_of(turn) * self._slots.shape[1] + base_of(self._layers[layer])
@@ -103,33 +103,90 @@ class DirectReader:
     def stop(self) -> None:
         """Wait for reads that have begun, and let go of files and memory."""
         for reads in self._coming.values():
-            for read in reads:
-                try:
-                    read.future.get()
-                except (OSError, RuntimeError):
-                    continue  # nobody will look at what it brings
+            with suppress(RuntimeError):  # nobody will look at what they bring
+                self._await_all(reads)
         self._coming = {}
-        if self._slots.is_cuda and self._files:
-            self._kvikio.memory_deregister(self._slots)
-        for there in self._files:
-            for file in there.values():
-                file.close()
-        self._files = []
+        registered, self._registered = self._registered, False
+        try:
+            if registered:
+                self._kvikio.memory_deregister(self._slots)
+        finally:
+            for there in self._files:
+                for file in there.values():
+                    file.close()
+            self._files = []
+
+    def _start(self, copies: Sequence[dict[Path, Path]], threads: int) -> None:
+        self._kvikio.defaults.set("num_threads", threads)
+        for there in copies:
+            opened: dict[Path, Any] = {}
+            self._files.append(opened)
+            for file, path in there.items():
+                opened[file] = self._open(path)
+        self._states = [
+            {file: _state(opened) for file, opened in there.items()} for there in self._files
+        ]
+        if self._slots.is_cuda:
+            self._kvikio.memory_register(self._slots)
+            self._registered = True
+        for _ in range(len(self._slots)):
+            self._begin()
+
+    def _open(self, path: Path) -> Any:
+        name = Path(os.path.realpath(path))
+        os.close(open_for_reading(path, "cached", name))  # it is there
+        try:
+            return self._kvikio.CuFile(path, "r")
+        except (OSError, RuntimeError) as error:
+            told = " ".join(str(error).split())
+            raise ConfigError(
+                f"--disk-io gpudirect: kvikio cannot read {name} straight into the GPU's memory "
+                f"({told}); keep it on a file system that GPUDirect Storage knows, or use "
+                "--disk-io direct",
+                param="disk_io",
+            ) from None
 
     def _begin(self) -> None:
         turn = self._begun
         layer = self._layers[turn % len(self._layers)]
         slot, base = self._slots[self._slot_of(turn)], base_of(layer)
-        reads: list[_Read] = []
+        reads = self._coming[turn] = deque[_Read]()  # whichever began is waited for
         for number, piece in enumerate(pieces(layer)):
             copy, first = number % len(self._files), base + piece.target
             place = slot[first : first + piece.size_bytes]
             buffer = place if place.is_cuda else place.numpy()
             file = self._files[copy][piece.file]
-            future = file.pread(buffer, size=piece.size_bytes, file_offset=piece.offset)
+            try:
+                future = file.pread(buffer, size=piece.size_bytes, file_offset=piece.offset)
+            except (OSError, RuntimeError) as error:
+                raise self._error(copy, piece.file, str(error)) from None
             reads.append(_Read(future, piece.size_bytes, piece.file, copy))
-        self._coming[turn] = reads
         self._begun += 1
+
+    def _await_all(self, reads: deque[_Read]) -> None:
+        """Until none of them is under way, whatever becomes of one; leaves none.
+
+        Raises:
+            RuntimeError: what became of the first one that failed.
+        """
+        failed: RuntimeError | None = None
+        while reads:
+            try:
+                self._await(reads.popleft())
+            except RuntimeError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _await(self, read: _Read) -> None:
+        try:
+            size = read.future.get()
+        except (OSError, RuntimeError) as error:
+            raise self._error(read.copy, read.file, str(error)) from None
+        if size != read.size_bytes:
+            reason = f"{size} of {read.size_bytes} bytes came"
+            raise self._error(read.copy, read.file, reason)
+        self.bytes_read[read.copy] += size
 
     def _slot_of(self, turn: int) -> int:
         return turn % len(self._slots)
@@ -143,8 +200,8 @@ class DirectReader:
                         f"{self._names[copy][file]} has changed while layers were read from it"
                     )
 
-    def _error(self, read: _Read, reason: str) -> RuntimeError:
-        name = self._names[read.copy][read.file]
+    def _error(self, copy: int, file: Path, reason: str) -> RuntimeError:
+        name = self._names[copy][file]
         return RuntimeError(f"cannot read weights from {name} by kvikio ({reason})")
 
 

@@ -23,6 +23,7 @@ from tandem.plan.disk_slots import (
     slots_bytes,
 )
 from tandem.spec.config import DiskIO, HostIO
+from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
     from tandem.kernels import _native
@@ -142,7 +143,7 @@ class DiskWeights:
             stripes: disks that the extents' files lie on.
 
         Raises:
-            ConfigError: a file system refuses direct reads.
+            ConfigError: a file system refuses direct reads, or kvikio to read past host memory.
             ModelError: a file is missing or unreadable, or what should be a copy is none.
         """
         layers = [extents[layer] for layer in self.placement.layers]
@@ -153,12 +154,8 @@ class DiskWeights:
         copies = [files, *self._copies(files, every)]
         disks = stripes * len(copies)
         if self._direct:
-            # no other start needs them
-            from tandem.devices.cuda.gpu_direct import kvikio
-            from tandem.models.direct_reader import DirectReader
-
             found = [dict(zip(files, there, strict=True)) for there in copies]
-            self.reader = DirectReader(kvikio(), found, layers, self._slots, THREADS * disks)
+            self.reader = self._read_directly(found, layers, THREADS * disks)
             return
         from tandem.kernels import _native
 
@@ -177,6 +174,21 @@ class DiskWeights:
                 piece_bytes(disks),
                 BLOCK_BYTES if self.placement.host_io == "direct" else 1,
             )
+
+    def _read_directly(
+        self, copies: list[dict[Path, Path]], layers: list[LayerExtents], threads: int
+    ) -> "DirectReader":
+        # no other start needs them
+        from tandem.devices.cuda.gpu_direct import without_fallback
+        from tandem.models.direct_reader import DirectReader
+
+        try:
+            return DirectReader(without_fallback(), copies, layers, self._slots, threads)
+        except (OSError, RuntimeError) as error:
+            told = " ".join(str(error).split())
+            raise ConfigError(
+                f"--disk-io gpudirect: {told}; use --disk-io direct", param="disk_io"
+            ) from None
 
     def _copies(self, files: list[Path], extents: list[Extent]) -> Iterator[list[Path]]:
         """The same files on other disks."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from tandem.models.direct_reader import PIECE_BYTES, DirectReader, pieces
 from tandem.models.disk_extents import Extent, LayerExtents, base_of
 from tandem.plan.disk_slots import BLOCK_BYTES, slot_bytes
+from tandem.spec.errors import ConfigError, ModelError
 
 SIZES = (PIECE_BYTES + 12_344, 700)
 LAYER_BYTES = sum(SIZES)
@@ -149,4 +150,50 @@ def test_what_does_not_come_or_has_changed_is_an_error(
     with pytest.raises(RuntimeError, match=f"{file} has changed while layers were read"):
         reader.acquire(1)
     reader.stop()
+    assert fake.open_files == 0
+
+
+def test_all_of_a_layer_s_reads_have_ended_when_one_has_failed(
+    make: Make, fake: FakeKvikio, file: Path
+) -> None:
+    """Else files are closed, and memory goes back, under those that have not."""
+    fake.failing_reads = {0}
+    reader = make(slots())
+    with pytest.raises(RuntimeError, match=f"from {file} by kvikio .*CU_FILE_IO_ERROR"):
+        reader.acquire(0)
+    reader.stop()
+    assert fake.open_files == 0
+
+
+def test_reads_that_began_before_one_was_refused_are_waited_for(
+    make: Make, fake: FakeKvikio, file: Path
+) -> None:
+    reader = make(slots())
+    reader.acquire(0)
+    fake.refused_reads = {len(fake.reads) + 2}
+    with pytest.raises(RuntimeError, match=f"from {file} by kvikio .*out of memory"):
+        reader.release()
+    reader.stop()
+    assert fake.open_files == 0
+
+
+def test_a_reader_that_cannot_begin_leaves_nothing_open(
+    make: Make, fake: FakeKvikio, file: Path, tmp_path: Path
+) -> None:
+    fake.refused_reads = {2}
+    with pytest.raises(RuntimeError, match="out of memory"):
+        make(slots())
+    assert fake.open_files == 0
+    copy = tmp_path / "copy"
+    copy.write_bytes(file.read_bytes())
+    fake.refused_reads, fake.foreign = set(), lambda path: path == str(copy)
+    fake.defaults.set("compat_mode", fake.CompatMode.OFF)
+    with pytest.raises(
+        ConfigError, match=rf"read {copy} .*at: x\.cpp:7: file system not .*keep it"
+    ):
+        make(slots(), copy)
+    assert fake.open_files == 0
+    copy.unlink()
+    with pytest.raises(ModelError, match=f"from {copy} "):
+        make(slots(), copy)
     assert fake.open_files == 0

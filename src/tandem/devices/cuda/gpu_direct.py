@@ -17,6 +17,17 @@ def kvikio() -> ModuleType:
     return importlib.import_module("kvikio")
 
 
+def without_fallback() -> ModuleType:
+    """kvikio, told to refuse a file that it would read through host memory.
+
+    By default it decides for each file, when it opens it: where O_DIRECT or cuFile refuses, it goes
+    on through host memory and says nothing, whatever `is_compat_mode_preferred` has said.
+    """
+    found = kvikio()
+    found.defaults.set("compat_mode", found.CompatMode.OFF)
+    return found
+
+
 def version() -> str | None:
     """Of kvikio; None: it is not installed."""
     if importlib.util.find_spec("kvikio") is None:
