@@ -14,8 +14,8 @@ T = TypeVar("T")
 class Children:
     """Child processes; leaving the context ends those whose results nobody asked for.
 
-    Where there is one core, or a thread beside this one, which a copy would lack, there are none:
-    all is computed here when it is asked for, as is what a child could not.
+    Where there is one core, or a thread beside this one, which a copy would lack, or no process may
+    begin, there are none: all is computed here when it is asked for, as is what a child could not.
 
     Args:
         cores: that this process may use; None: as many as it may.
@@ -42,7 +42,12 @@ class Children:
         if self._cores < 2 or threading.active_count() > 1:
             return compute
         ours, theirs = os.pipe()
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:  # as many processes as there may be, or no memory for another one
+            os.close(ours)
+            os.close(theirs)
+            return compute
         if not child:
             _compute(compute, theirs)
         os.close(theirs)
@@ -50,8 +55,10 @@ class Children:
         return partial(self._result, child, compute)
 
     def _result(self, child: int, compute: Callable[[], T]) -> T:
-        with open(self._running.pop(child), "rb") as told:
+        # until it has told all, leaving the context ends it
+        with open(self._running[child], "rb", closefd=False) as told:
             found = told.read()
+        os.close(self._running.pop(child))
         os.waitpid(child, 0)
         try:
             return pickle.loads(found)  # noqa: S301 - from a copy of this process

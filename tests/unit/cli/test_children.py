@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import threading
@@ -75,6 +76,37 @@ def children_end_with_the_context_also_when_it_fails() -> None:
     assert time.monotonic() - begun_s < 30
 
 
+def a_child_that_is_being_asked_ends_with_the_context() -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def ask(children: Children) -> None:
+        wait = children.begin(lambda: time.sleep(60))
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        wait()
+
+    signal.signal(signal.SIGALRM, interrupted)
+    begun_s, open_before = time.monotonic(), len(os.listdir("/proc/self/fd"))
+    children = Children(cores=2)
+    with pytest.raises(KeyboardInterrupt), children:
+        ask(children)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert time.monotonic() - begun_s < 30
+
+
+def where_no_process_may_begin_all_is_computed_here() -> None:
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    open_before = len(os.listdir("/proc/self/fd"))
+    with pytest.MonkeyPatch.context() as patched, Children(cores=2) as children:
+        patched.setattr(os, "fork", refused)
+        assert children.begin(os.getpid)() == os.getpid()
+    assert len(os.listdir("/proc/self/fd")) == open_before
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -84,6 +116,8 @@ def children_end_with_the_context_also_when_it_fails() -> None:
         what_a_killed_child_does_not_tell_is_computed_here,
         what_a_child_cannot_send_is_computed_here,
         children_end_with_the_context_also_when_it_fails,
+        a_child_that_is_being_asked_ends_with_the_context,
+        where_no_process_may_begin_all_is_computed_here,
     ],
     ids=lambda body: body.__name__,
 )
