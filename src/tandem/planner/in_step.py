@@ -155,9 +155,11 @@ class InStep:
             return [] if best is None else [best]
         return self._finalists(self._lived_through(policy, best, FEW, known))
 
-    def finalists(self) -> list[Option]:
-        """All that were looked at closely and come near the best, the best first."""
-        found = _best_first(self._seen_closely.values())
+    def finalists(self, policy: Policy) -> list[Option]:
+        """Of a policy, all that were looked at closely and come near the best, the best first."""
+        seen = self._seen_closely.values()
+        tried = self._search.tried
+        found = _best_first(each for each in seen if tried(each.candidate, policy) is not None)
         if not found:
             return []
         return [each for each in found if each.tokens_per_s >= _FINALISTS * found[0].tokens_per_s]

@@ -52,7 +52,7 @@ def begin_sensitivities(
     """
     ranked = search.best(policy)
     assert ranked is not None, "something was chosen"
-    near = (option.candidate for option in in_step.finalists()[:_NEAR])
+    near = (option.candidate for option in in_step.finalists(policy)[:_NEAR])
     known = list(dict.fromkeys([chosen.candidate, ranked.candidate, *near]))
     search.hopeless()  # found once for all larger machines
     return [

@@ -193,3 +193,15 @@ def test_what_is_found_later_is_chosen_as_what_was_found_first_is(
     assert better(plain, option(0, 98.5)) is None
     # beside a faster one, the simplest is too slow
     assert better(plain, simple, option(10, 101.0)) == option(10, 101.0)
+
+
+def test_what_other_policies_find_takes_no_place_among_the_finalists_of_one() -> None:
+    in_step = InStep(Search(ask(accelerator="t4", prompt="100", generate="100", requests=60)))
+    alone = in_step.choice(GPU_ONLY)
+    assert alone is not None
+    faster = in_step.choice(AUTO)  # as where policies are compared
+    assert faster is not None
+    assert faster.tokens_per_s > 1.2 * alone.tokens_per_s
+    finalists = in_step.finalists(GPU_ONLY)
+    assert alone in finalists
+    assert all(not each.candidate.host_rows for each in finalists)
