@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _WIDTH = 40
 _FLAT = 0.005
+"""Relative differences below this are not worth a word."""
 _OTHER = 0.05
 """Of the time between tokens out of step, what is told as another one: it is predicted no finer."""
-"""Relative differences below this are not worth a word."""
 
 
 def answer_text(
