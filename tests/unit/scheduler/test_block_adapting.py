@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from tests.unit.cost.test_block_pass import ROWS, TERMS
 
 from tandem.cost.block_calibration import BlockFactors, corrected
@@ -105,6 +106,27 @@ def test_what_a_way_was_measured_to_cost_is_not_forgotten() -> None:
     assert back.streamed_rows == 0
     assert back.said is not None
     assert [machine.review() for _ in range(3)] == [None] * 3
+
+
+@pytest.mark.parametrize(("rows", "told"), [(2 * ROWS, True), (ROWS, False)])
+def test_where_shares_are_fixed_passes_of_a_block_that_runs_empty_are_not_compared(
+    rows: int, told: bool
+) -> None:
+    """Stages are priced for a whole block, and those of half of it take half as long."""
+    adaptation = BlockAdaptation(TERMS, ROWS, ROWS, fixed=True)
+    shorter = replace(TERMS, stages_s=TERMS.stages_s / 2, slack=TERMS.slack / 2)
+    now_s, said = 0.0, list[str | None]()
+    for step in range(2 * REVIEWED_EVERY + 1):
+        truth, there = (TERMS, 2 * ROWS) if step < REVIEWED_EVERY else (shorter, rows)
+        work = PassWork(2, streamed_rows=there, streamed_tokens=there * LENGTH)
+        adaptation.submitted(step, work)
+        adaptation.retired(step, times_of(pass_terms(truth, work), now_s))
+        if adaptation.is_due:
+            change = adaptation.review(work)
+            said.append(None if change is None else change.said)
+        now_s += pass_s(truth, work)
+    assert said[0] is None
+    assert ["wrongly predicted" in (line or "") for line in said[1:]] == [True] * told
 
 
 def test_shares_follow_growing_kv_without_a_word() -> None:

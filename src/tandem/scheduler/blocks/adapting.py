@@ -17,6 +17,7 @@ from tandem.plan.share_terms import ShareTerms
 REVIEWED_EVERY = 8
 """Passes that are compared at once: fewer are told by their jitter."""
 REPLANNED_BEYOND = 0.2
+_NEARLY_ALL = 0.9
 _WORTH_CHANGING = 0.02  # a change brings the slots' contents anew, a few copies that nothing hides
 
 
@@ -40,13 +41,15 @@ class BlockAdaptation:
 
     Args:
         host_rows: of a batch, places of sequences with KV on the host; streamed_rows of them.
-        fixed: shares stay as they are; what passes take is told all the same.
+        fixed: shares stay as they are; what passes take is told all the same, but of those with
+            fewer sequences than there have been: the terms' stages do not get shorter with them,
+            while the accelerator's do, as a job ends.
     """
 
     def __init__(
         self, terms: ShareTerms, host_rows: int, streamed_rows: int, *, fixed: bool = False
     ) -> None:
-        self._fixed = fixed
+        self._fixed, self._most_rows = fixed, 0.0
         self._given = self._reference = terms
         self._references: dict[tuple[bool, bool], ShareTerms] = {}  # by a pass's ways
         self._host_rows, self._streamed = host_rows, streamed_rows
@@ -69,7 +72,10 @@ class BlockAdaptation:
 
     def submitted(self, step: int, work: PassWork) -> None:
         """A pass that follows another one goes to the executor."""
-        self._pending[step] = work
+        rows = work.resident_rows + work.host_rows
+        self._most_rows = max(self._most_rows, rows)
+        if not self._fixed or rows >= _NEARLY_ALL * self._most_rows:
+            self._pending[step] = work
 
     def retired(self, step: int, times: StepTimes | None) -> None:
         """All operations of a program have ended; without times nothing is learnt.
