@@ -123,10 +123,13 @@ def test_more_load_means_more_latency_and_no_more_than_the_capacity() -> None:
     assert max(run.tokens_per_s for run in runs) <= at_once.tokens_per_s * 1.02
 
 
-@pytest.mark.parametrize("strategy", ["neo", "Auto", ""])
-def test_an_unknown_strategy_is_refused(strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "refusal"),
+    [("Auto", "unknown strategy"), ("", "unknown strategy"), ("neo", "use --policy neo")],
+)
+def test_an_unknown_strategy_is_refused(strategy: str, refusal: str) -> None:
     question = planned(CASES["gpu-only"]).question
-    with pytest.raises(ConfigError, match="unknown strategy"):
+    with pytest.raises(ConfigError, match=refusal):
         plan_for(question, strategy)
 
 
