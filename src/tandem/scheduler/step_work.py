@@ -47,9 +47,11 @@ class StepCounter:
 
     def prompt_weight(self, rows: LongArray, prompts: int) -> float:
         """How much less the accelerator takes for one of `prompts` tokens of prompts than for one
-        that `rows`, alone in the main lane, decode.
+        that `rows`, alone in the main lane, decode; as much where these are predicted to take none.
         """
         token_s = self._prices.forecast(self.work(StepProposal(decode=rows), ())).time_s / len(rows)
+        if not token_s:
+            return 1.0
         return self._prices.linear.at(prompts) / prompts / token_s
 
     def cohorts(self, members: Iterable[LongArray]) -> tuple[CohortWork, ...]:
