@@ -53,7 +53,9 @@ def plan_job(job: "Batch", input_file: Path) -> None:
         path = job.plan(begin, progress)
     for line in said:
         tell(line)
-    if path is not None:
+    if path is None:
+        tell("no line that is left can run, so no plan was made")
+    else:
         tell(f"plan: written to {path}")
 
 

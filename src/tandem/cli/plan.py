@@ -318,9 +318,11 @@ def _print_text(
     output: Path | None,
     cycle: "Cycle | None",
 ) -> None:
+    from tandem.cli.folded import folded
     from tandem.cli.plan_text import answer_text
 
-    print("\n".join(answer_text(model, workload, found, hardware.basis, flags, output)))
+    lines = answer_text(model, workload, found, hardware.basis, flags, output)
+    print("\n".join(folded(lines)))
     if cycle is not None:
         from tandem.cli.plan_gantt import gantt_text
 

@@ -42,8 +42,7 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "add --output FILE here, and then `tandem serve opt-30b --plan FILE`",
     ):
         assert part in ran.out, part
-    # two lines of 85: MLPs that are streamed and computed on the CPU take as much to tell
-    assert max(len(line) for line in ran.out.splitlines()) <= 170
+    assert max(len(line) for line in ran.out.splitlines()) < 160
 
 
 def test_a_plan_without_compiled_loops_is_the_same_and_says_that_it_takes_longer(
