@@ -47,6 +47,12 @@ from tandem.kernels.triton_products import (
     cut_product,
     most_rows_fused,
 )
+from tandem.kernels.triton_row_operations import (
+    COLUMNS_AT_ONCE,
+    GATED_ACTIVATIONS,
+    HEADS_AT_ONCE,
+)
+from tandem.kernels.triton_rows import gate_rows, rotate_heads
 from tandem.kernels.triton_support import FIRST_WITH_DOT, TritonDevice
 from tandem.memory.quantized_page import QuantizedPage
 from tandem.spec.weight_format import WeightFormat
@@ -150,6 +156,20 @@ def others() -> Iterator[Case]:
         yield Case(f"append {new} as int{bits}", append_codes, types, codes, {"num_warps": 1})
 
 
+def rows() -> Iterator[Case]:
+    """What is done to each token between products."""
+    for type_ in QUERIES:
+        turned = {"heads": f"*{type_}", "rotated": f"*{type_}", "stride": "i32"}
+        turned |= {"cosines": "*fp32", "sines": "*fp32"}
+        constants = {"HEADS": 40, "HEAD_DIM": 128, "HEADS_AT_ONCE": HEADS_AT_ONCE, "PAD_HALF": 64}
+        yield Case(f"rotating {type_}", rotate_heads, turned, constants, {"num_warps": 1})
+        gates: dict[str, str] = dict.fromkeys(("gate", "up", "gated"), f"*{type_}")
+        gates |= dict.fromkeys(("gate_stride", "up_stride", "columns"), "i32")
+        for name in sorted(GATED_ACTIVATIONS):
+            built_in = {"IS_SILU": name == "silu", "COLUMNS_AT_ONCE": COLUMNS_AT_ONCE}
+            yield Case(f"gating {type_} by {name}", gate_rows, gates, built_in, {})
+
+
 def _scales(format: WeightFormat | None) -> str:
     return "*fp32" if format is not None and format.floats else "*fp16"
 
@@ -235,6 +255,7 @@ def all_cases(capability: int) -> Iterator[Case]:
     """For one generation; other head shapes in two of them, formats that differ little in one."""
     dot, is_ampere = has_dot(capability), capability == 80
     yield from others()
+    yield from rows()
     for query in QUERIES:
         for stored in (query, *STORED):
             yield from attention("32/8/128", query, stored, has_dot=dot)
@@ -255,6 +276,7 @@ def all_cases(capability: int) -> Iterator[Case]:
 def quick_cases() -> Iterator[Case]:
     """Each kernel, and each way through it that memory's types decide."""
     yield from others()
+    yield from rows()
     for stored in ("bf16", "fp8", "int4"):
         yield next(attention("32/8/128", "bf16", stored, has_dot=True))
     yield from products("bf16", WeightFormat(4, 128), has_dot=True)

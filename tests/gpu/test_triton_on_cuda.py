@@ -228,3 +228,25 @@ def test_prompts_by_other_libraries() -> None:
                 )
     if len(reasons) == 2:
         raise unittest.SkipTest("; ".join(reasons))
+
+
+def test_rotation_and_gates_are_the_host_s() -> None:
+    if not triton_support.available():
+        raise unittest.SkipTest("Triton is not installed")
+    from tandem.kernels.triton_row_operations import GATED_ACTIVATIONS, gated, rotated
+    from tandem.models.layer_steps import activate
+    from tandem.models.rotary import rotate, rotation_of
+
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.randn(300, (_HEADS + 2 * _KV_HEADS) * _DIM, generator=generator)
+    cos, sin = rotation_of(torch.arange(300), 10000.0 ** -torch.linspace(0, 1, _DIM // 2))
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        limit = _TOLERANCE[dtype]
+        turning = whole.to(dtype).unflatten(1, (-1, _DIM))[:, : _HEADS + _KV_HEADS]
+        found = rotated(turning.cuda(), cos.cuda(), sin.cuda())
+        torch.testing.assert_close(found.cpu(), rotate(turning, (cos, sin)), atol=limit, rtol=limit)
+        gate, up = whole.to(dtype).chunk(2, dim=1)
+        for name in GATED_ACTIVATIONS:
+            found = gated(name, gate.cuda(), up.cuda()).cpu()
+            expected = activate(name, gate).mul_(up)
+            torch.testing.assert_close(found, expected, atol=limit, rtol=limit)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tandem.models.layer_state import LayerState, Step, taken
 from tandem.models.linear import linear
+from tandem.models.triton_unit import triton_unit
 from tandem.models.weight_layout import Affine, Modules
 from tandem.spec.model import ExpertSpec
 
@@ -65,7 +66,7 @@ class ExpertSteps:
 
     def total(self, weights: Modules, state: LayerState) -> Tensor:
         """What the experts add to the residual, [T, hidden] float32; the state stays as it is."""
-        unit = _unit_of(taken(state.x, "x"))
+        unit = triton_unit(taken(state.x, "x"))
         if unit is not None:
             total = self.grouped_total(weights, state, unit)
             if total is not None:
@@ -182,11 +183,3 @@ def _stored(affine: Affine | None) -> "Weight | None":
     if affine is None:
         return None
     return affine.weight if affine.quantized is None else affine.quantized
-
-
-def _unit_of(x: Tensor) -> "TritonDevice | None":
-    if x.device.type != "cuda":
-        return None
-    from tandem.kernels.triton_support import unit_of
-
-    return unit_of(x.device)

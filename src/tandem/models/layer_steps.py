@@ -16,6 +16,7 @@ from tandem.models.expert_steps import ExpertSteps
 from tandem.models.layer_state import LayerState, Step, taken
 from tandem.models.linear import add_linear, linear
 from tandem.models.rotary import Rotary, Rotation, rotate, rotations_of
+from tandem.models.triton_unit import triton_unit
 from tandem.models.weight_layout import Affine, Modules
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import Operation, Stage
@@ -133,7 +134,7 @@ class LayerSteps:
         before, spec = COLUMNS if first else "", self._spec
         if spec.gated:
             gate, up = linear(weights[f"{before}gate_up"], x).chunk(2, dim=-1)
-            return linear(weights[f"{before}down"], activate(spec.activation, gate).mul_(up))
+            return linear(weights[f"{before}down"], gated(spec.activation, gate, up))
         mlp = activate(spec.activation, linear(weights[f"{before}fc0"], x))
         return linear(weights[f"{before}fc1"], mlp)
 
@@ -222,8 +223,8 @@ class LayerSteps:
 
     def _gated_activation(self, weights: Modules, state: LayerState) -> None:
         del weights
-        activated = activate(self._spec.activation, taken(state.gate, "gate"))
-        state.mlp = activated.mul_(taken(state.up, "up"))
+        gate, up = taken(state.gate, "gate"), taken(state.up, "up")
+        state.mlp = gated(self._spec.activation, gate, up)
         state.gate = state.up = None
 
     def _activation_only(self, weights: Modules, state: LayerState) -> None:
@@ -262,6 +263,16 @@ def rms_norm(spec: ModelSpec, weight: Tensor, x: Tensor) -> Tensor:
     # In float32 to the end: 1 + weight in 16 bits would round most of a small weight away.
     shifted = weight.float() + spec.norm_offset
     return F.rms_norm(x.float(), size, shifted, spec.norm_eps).to(x.dtype)
+
+
+def gated(name: str, gate: Tensor, up: Tensor) -> Tensor:
+    """The activation of `gate`, times `up`: new memory."""
+    if gate.dim() == 2 and triton_unit(gate) is not None and gate.shape[0]:
+        from tandem.kernels import triton_row_operations
+
+        if name in triton_row_operations.GATED_ACTIVATIONS:
+            return triton_row_operations.gated(name, gate, up)
+    return activate(name, gate).mul_(up)
 
 
 def activate(name: str, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tandem.models.triton_unit import triton_unit
 from tandem.spec.model import RopeSpec
 
 # Cosines and signed sines, see `rotation_of`.
@@ -96,6 +97,10 @@ def rotation_of(positions: Tensor, frequencies: Tensor, amplitude: float = 1.0) 
 def rotate(heads: Tensor, rotation: Rotation) -> Tensor:
     """Rotate `heads` [T, N, head_dim]: element i pairs with i + head_dim / 2."""
     cos, sin = rotation
+    if triton_unit(heads) is not None and heads.shape[0]:
+        from tandem.kernels.triton_row_operations import rotated
+
+        return rotated(heads, cos, sin)
     wide = heads.float()
     swapped = wide.roll(heads.shape[-1] // 2, -1)
     return (wide * cos).addcmul_(swapped, sin).to(heads.dtype)

@@ -122,7 +122,7 @@ class DecodeGraphs:
         replay, logits = self._maker.record(work)
         self._fill(bucket, token=1, position=1)
         replay()
-        again = logits.clone()
+        again = logits.to("cpu", copy=True)
         require_close(again, work(), "logits")
         return _Recorded(replay, logits, lane)
 

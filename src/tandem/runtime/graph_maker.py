@@ -17,11 +17,16 @@ class GraphError(RuntimeError):
 def require_close(replayed: Tensor, computed: Tensor, what: str) -> None:
     """What a graph gave is what its operations give. Once, at the start: it waits for the device.
 
+    Args:
+        replayed: brought to the host before the operations were done again; of logits the device
+            may have no room for two.
+
     Raises:
         GraphError: they differ, or are no numbers.
     """
-    apart = (replayed - computed).abs().max().item()
-    if not apart <= _MOST_APART * computed.abs().max().item():
+    expected = computed.cpu()
+    apart = (replayed - expected).abs_().max().item()
+    if not apart <= _MOST_APART * expected.abs().max().item():
         raise GraphError(f"a graph's {what} are {apart:.3g} off those of its operations")
 
 

@@ -107,7 +107,7 @@ class LayerGraphs:
         replay, _ = self._maker.record(work)
         _fill(memory, 5)
         replay()
-        again = [tensor.clone() for tensor in _results(memory)]
+        again = [tensor.to("cpu", copy=True) for tensor in _results(memory)]
         _fill(memory, 5)
         work()
         for replayed, computed in zip(again, _results(memory), strict=True):
