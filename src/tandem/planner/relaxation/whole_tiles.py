@@ -164,9 +164,7 @@ def most_decoded_per_s(times: StageTimes, cohort: int, shared: float) -> float:
         cohort: rows of each of `COHORTS`, at most, of which a sweep takes some or all through one
             layer, not the same one for two. shared: such stages per sweep, in the mean at most.
     """
-    return _least(
-        lambda toll: _best_sweep(times, cohort, shared, toll), 0.0, cohort / times.layers
-    )
+    return _least(lambda toll: _best_sweep(times, cohort, shared, toll), 0.0, cohort / times.layers)
 
 
 def _best_sweep(times: StageTimes, cohort: int, shared: float, toll: float) -> float:
