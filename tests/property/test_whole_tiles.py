@@ -79,6 +79,21 @@ def test_without_stages_to_share_the_best_sweep_alone_is_promised(times: StageTi
     assert most_decoded_per_s(times, COHORT, 0.0) == pytest.approx(own.max(), rel=0.02)
 
 
+@settings(max_examples=60, deadline=None)
+@given(times())
+def test_where_both_may_join_each_sweep_the_best_of_these_is_promised(times: StageTimes) -> None:
+    """By brute force: one of the two is left out where it does not pay."""
+    main, cohort = np.arange(1, MAIN + 1)[:, None], np.arange(COHORT + 1)[None, :]
+    longer_s = times.layer_s[main + cohort] - times.layer_s[main]
+    best = 0.0
+    for first in range(COHORT + 1):
+        tokens = main + (cohort + first) / LAYERS
+        taken_s = times.sweep_s[main] + longer_s + longer_s[:, first : first + 1]
+        best = max(best, float((tokens / taken_s).max()))
+    found = most_decoded_per_s(times, COHORT, 2.0)
+    assert best * (1 - 1e-9) <= found <= best * 1.001
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     st.integers(1, 120), st.integers(2, 256), st.sampled_from(["rendezvous", "rendezvous-ahead"])
