@@ -36,7 +36,7 @@ class SchedulerConfig:
         split_blocks: of a request that could outgrow the device's pool, leading blocks to keep
             there; 0: half of the pool, or all of it where `max_num_seqs` is 1.
         split_share: of each prompt, what lies on the device under placement `split`; the scheduler
-            replaces it where it has prices.
+            replaces it where it has prices, and again where these are corrected by much.
         most_overtaken: times that a request is overtaken by others of a higher priority that came
             later, between two of its tokens, before it has that priority, too.
         calibrate: correct what steps are said to take by what they are reported to take.

@@ -1,5 +1,6 @@
 """In which tier a request's blocks go, as memory and the plan have it."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tandem.memory.growth_reserve import growth_reserve
@@ -11,14 +12,18 @@ from tandem.scheduler.sequence import Sequence
 if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
 
+_NOTICEABLE = 0.02
+"""Of a prompt: less is hardly a block, and measured rates vary as much from step to step."""
+
 
 def device_limit(sequence: Sequence, config: SchedulerConfig, total: BlockNeed) -> int:
     """Leading blocks of a request to keep on the device; the others go to the host.
 
     `auto`: all, unless the longest it may become exceeds the device's pool; then as many as the
-    plan says, or half of the pool, or all of it where one request runs at a time. `split` forces
-    a part of the prompt onto the host (`split_share`, while there is room). In both, what the host
-    cannot hold stays on the device.
+    plan says, or half of the pool, or all of it where one request runs at a time: not the share of
+    `split`, which a faster device's tier would be filled by, of a request that exceeds it, so that
+    nobody else ran. `split` forces a part of the prompt onto the host (`split_share`, while there
+    is room). In both, what the host cannot hold stays on the device.
     """
     size = config.block_size
     longest = -(-(sequence.limit - 1) // size)
@@ -56,6 +61,16 @@ def split_share(prices: "StepPrices | None") -> float:
         return HALF
     both_s = prices.device.key_s + prices.host.key_s
     return prices.host.key_s / both_s if both_s > 0 else HALF
+
+
+def renewed_split_share(config: SchedulerConfig, prices: "StepPrices") -> SchedulerConfig:
+    """The same settings, with the share that these prices give if it differs by as much as matters:
+    for requests that begin from now on. Others' blocks stay where they are.
+    """
+    share = split_share(prices)
+    if abs(share - config.split_share) < _NOTICEABLE:
+        return config
+    return replace(config, split_share=share)
 
 
 def reserve(growing: int, total: BlockNeed) -> BlockNeed:

@@ -24,7 +24,7 @@ from tandem.scheduler.optional_parts import (
     two_tiers,
 )
 from tandem.scheduler.outputs import StepOutputs
-from tandem.scheduler.placement import split_share
+from tandem.scheduler.placement import renewed_split_share, split_share
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.running import Running
@@ -371,6 +371,7 @@ class Scheduler:
     def _reprice(self, prices: "StepPrices") -> None:
         """From now on, everything is weighed by these."""
         self.prices = prices
+        self.config = renewed_split_share(self.config, prices)
         if self.tiers is not None:
             self.tiers.rule = replace(self.tiers.rule, prices=prices)
         if self.running.rule is not None:

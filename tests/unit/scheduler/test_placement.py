@@ -13,7 +13,7 @@ from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.admission import make_sequence
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.kv_manager import BlockNeed
-from tandem.scheduler.placement import device_limit
+from tandem.scheduler.placement import device_limit, renewed_split_share, split_share
 from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.config import KVPlacement
@@ -324,6 +324,42 @@ def test_a_split_prompt_lies_where_both_tiers_attend_to_it_for_as_long(
         (row,) = engine.scheduler.rows.owned()
         assert len(engine.scheduler.rows.blocks(row, Tier.DEVICE)) == on_device
         drain(engine.core)
+
+
+def test_corrected_prices_split_the_prompts_that_begin_from_then_on() -> None:
+    setup = Setup(
+        strategy="ride-along",
+        kv_placement="split",
+        device_blocks=20,
+        host_blocks=20,
+        max_num_seqs=2,
+        prefix_caching=False,
+        prices=round_prices(2, layer_s=1.0, device_key_s=0.01, host_key_s=0.03),
+    )
+    found: list[list[int]] = []
+    with toy_engine(setup) as engine:
+        scheduler = engine.scheduler
+        for name in ("first", "second"):
+            running = set(scheduler.rows.owned())
+            asked = replace(request(12 * setup.block_size, 40), request_id=name)
+            engine.core.add_request(asked)
+            while set(scheduler.rows.owned()) == running:
+                engine.core.step()
+            rows = scheduler.rows
+            found.append([len(rows.blocks(row, Tier.DEVICE)) for row in sorted(rows.owned())])
+            scheduler._reprice(round_prices(2, layer_s=1.0, device_key_s=0.03, host_key_s=0.01))
+        drain(engine.core)
+    assert found == [[9], [9, 3]]
+
+
+@pytest.mark.parametrize(("host_key_s", "renewed"), [(0.0301, False), (0.04, True)])
+def test_a_split_is_renewed_where_prices_differ_by_much(host_key_s: float, renewed: bool) -> None:
+    prices = round_prices(2, layer_s=1.0, device_key_s=0.01, host_key_s=0.03)
+    config = SchedulerConfig(num_layers=2, max_model_len=4096, split_share=split_share(prices))
+    corrected = round_prices(2, layer_s=1.0, device_key_s=0.01, host_key_s=host_key_s)
+    found = renewed_split_share(config, corrected)
+    assert (found is not config) == renewed
+    assert found.split_share == pytest.approx(0.8 if renewed else 0.75)
 
 
 @pytest.mark.parametrize(

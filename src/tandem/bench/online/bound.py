@@ -10,7 +10,7 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
-from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.relaxation.whole_tiles import tiled_ceiling
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,9 @@ class Bound:
 
     Attributes:
         how: where they come from, in words.
-        of_plans: what no plan exceeds at the rates measured, by a linear programme; it knows what
-            requests on the host cost the accelerator, which `1 + B_c T / KV` does not.
+        of_plans: what no plan exceeds at the rates measured, by a linear programme, or by whole
+            tiles where that is less; it knows what requests on the host cost the accelerator, which
+            `1 + B_c T / KV` does not.
     """
 
     tokens_per_s: float
@@ -50,7 +51,7 @@ def bound_of(
     """
     candidate = alone.candidate
     rates = replace(question, measured=None)
-    of_plans = Ceilings(rates, Footprint(rates), POLICIES["auto"]).ceiling().tokens_per_s
+    of_plans = tiled_ceiling(rates, Footprint(rates), POLICIES["auto"])
     if not decodes_only or candidate.elsewhere.away:
         return Bound(of_plans, "a linear programme at the rates measured", of_plans)
     executed = median(window.tokens_per_s for window in windows)

@@ -1,0 +1,157 @@
+"""What whole tiles allow: no mixture of sweeps exceeds it, and no plan."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.planner.questions import SMALL, ask
+
+from tandem.planner.candidate import Strategy, candidate_of
+from tandem.planner.elsewhere import Elsewhere
+from tandem.planner.footprint import Footprint
+from tandem.planner.policies import POLICIES
+from tandem.planner.question import Question
+from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.relaxation.rows import Range, Rows
+from tandem.planner.relaxation.way import Way
+from tandem.planner.relaxation.whole_tiles import (
+    StageTimes,
+    WholeTiles,
+    knows_tiles,
+    most_decoded_per_s,
+    tiled_ceiling,
+)
+from tandem.planner.search.search import Search
+
+LAYERS, MAIN, COHORT = 4, 24, 20
+
+
+def tiled(question: Question) -> Question:
+    card = replace(question.hardware.accelerator, tile_rows=64)
+    return replace(question, hardware=replace(question.hardware, accelerator=card))
+
+
+QUESTION: Question = tiled(ask(SMALL, prompt="1", generate="1000", requests=4000))
+
+
+@st.composite
+def times(draw: st.DrawFn) -> StageTimes:
+    """Stairs of any tiles over a line, and attention that grows with rows."""
+    tile, fixed, each, row = (draw(st.sampled_from(s)) for s in ((1, 4, 7, 16), (0.0, 3.0, 30.0),
+                                                               (0.3, 1.0), (0.0, 0.5)))  # fmt: skip
+    rows = np.arange(MAIN + COHORT + 1)
+    layer_s = np.where(rows > 0, np.maximum(fixed, each * tile * -(-rows // tile)), 0.0)
+    main = rows[: MAIN + 1]
+    sweep_s = np.where(main > 0, LAYERS * layer_s[: MAIN + 1] + 1.0 + row * main, np.inf)
+    return StageTimes(LAYERS, layer_s, sweep_s)
+
+
+sweeps = st.lists(
+    st.tuples(
+        st.integers(1, MAIN),
+        st.lists(st.integers(1, COHORT), max_size=2),  # rows of cohorts that join
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(times(), sweeps)
+def test_no_mixture_of_sweeps_decodes_more(
+    times: StageTimes, mixture: list[tuple[int, list[int]]]
+) -> None:
+    tokens = seconds = 0.0
+    for main, cohorts in mixture:
+        tokens += main + sum(cohorts) / LAYERS
+        seconds += times.sweep_s[main]
+        seconds += sum(times.layer_s[main + rows] - times.layer_s[main] for rows in cohorts)
+    shared = sum(len(cohorts) for _, cohorts in mixture) / len(mixture)
+    assert tokens / seconds <= most_decoded_per_s(times, COHORT, shared) * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(times())
+def test_without_stages_to_share_the_best_sweep_alone_is_promised(times: StageTimes) -> None:
+    own = np.arange(MAIN + 1) / times.sweep_s
+    assert most_decoded_per_s(times, COHORT, 0.0) == pytest.approx(own.max(), rel=0.02)
+
+
+@settings(max_examples=60, deadline=None)
+@given(times())
+def test_where_both_may_join_each_sweep_the_best_of_these_is_promised(times: StageTimes) -> None:
+    """By brute force: one of the two is left out where it does not pay."""
+    main, cohort = np.arange(1, MAIN + 1)[:, None], np.arange(COHORT + 1)[None, :]
+    longer_s = times.layer_s[main + cohort] - times.layer_s[main]
+    best = 0.0
+    for first in range(COHORT + 1):
+        tokens = main + (cohort + first) / LAYERS
+        taken_s = times.sweep_s[main] + longer_s + longer_s[:, first : first + 1]
+        best = max(best, float((tokens / taken_s).max()))
+    found = most_decoded_per_s(times, COHORT, 2.0)
+    assert best * (1 - 1e-9) <= found <= best * 1.001
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(1, 120), st.integers(2, 256), st.sampled_from(["rendezvous", "rendezvous-ahead"])
+)
+def test_no_plan_is_predicted_to_make_more(device: int, hosted: int, strategy: Strategy) -> None:
+    search = Search(QUESTION)
+    candidate = candidate_of(strategy, Elsewhere(), device, hosted)
+    predicted = search.predictor.rates(candidate).tokens_per_s
+    rows = Rows(Range(device, device), Range(hosted, hosted))
+    tiles = WholeTiles(QUESTION, search.footprint)
+    assert predicted <= tiles.tokens_per_s(Way(strategy, ("resident",)), rows) * (1 + 1e-6)
+
+
+def test_stages_that_both_share_end_with_a_tile() -> None:
+    """84 rows and 128 of a cohort are computed as 256, by lines as 212."""
+    tiles, rows = WholeTiles(QUESTION, Footprint(QUESTION)), Rows(Range(84, 84), Range(256, 256))
+    lines = QUESTION.without_tiles()
+    by_lines = WholeTiles(lines, Footprint(lines))
+    way = Way("rendezvous-ahead", ("resident",))
+    assert tiles.tokens_per_s(way, rows) < 0.99 * by_lines.tokens_per_s(way, rows)
+    assert tiles.tokens_per_s(way, rows) >= tiles.tokens_per_s(
+        way, Rows(Range(84, 84), Range(216, 216))
+    )
+
+
+def test_what_is_known_of_more_rows_will_do() -> None:
+    tiles = WholeTiles(QUESTION, Footprint(QUESTION))
+    way, many = Way("rendezvous", ("resident",)), Rows(Range(80, 90), Range(150, 200))
+    few = Rows(Range(40, 50), Range(50, 60))
+    most = tiles.tokens_per_s(way, many)
+    assert tiles.tokens_per_s(way, few, most) == most
+    assert tiles.tokens_per_s(way, few) < most
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way("gpu-only", ("resident",)),
+        Way("rendezvous", ("resident",), alone=True),
+        Way("asymmetric", ("resident",), passes=2),
+        Way("rendezvous", ("resident", "host")),
+    ],
+)
+def test_nothing_is_known_of_other_sweeps(way: Way) -> None:
+    tiles = WholeTiles(QUESTION, Footprint(QUESTION))
+    assert tiles.tokens_per_s(way, Rows(Range(8, 8), Range(8, 8))) == float("inf")
+
+
+def test_the_ceiling_is_the_programme_s_where_tiles_are_not_known() -> None:
+    question = ask(SMALL, prompt="512", generate="64", requests=4000)
+    assert not knows_tiles(tiled(question))
+    footprint, auto = Footprint(question), POLICIES["auto"]
+    programme = Ceilings(question, footprint, auto).ceiling().tokens_per_s
+    assert tiled_ceiling(question, footprint, auto) == programme
+
+
+def test_the_ceiling_is_no_more_than_the_programme_s() -> None:
+    footprint, auto = Footprint(QUESTION), POLICIES["auto"]
+    assert knows_tiles(QUESTION)
+    programme = Ceilings(QUESTION, footprint, auto).ceiling().tokens_per_s
+    assert 0 < tiled_ceiling(QUESTION, footprint, auto) <= programme
