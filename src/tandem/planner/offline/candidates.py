@@ -96,7 +96,7 @@ class BlockCandidates:
     def _is_divisible(self, candidate: BlockCandidate) -> bool:
         """Whether the CPU may compute some columns of all that is streamed."""
         size, plain = self.intermediate_size, candidate.quantized == "none"
-        alone = candidate.streamed > STREAM_SLOTS and not (candidate.lent or candidate.on_disk)
+        alone = candidate.streamed > max(STREAM_SLOTS, candidate.on_disk) and not candidate.lent
         may_cut = not (candidate.mlps or candidate.recomputed_tokens)
         cut = may_cut or not candidate.attention_maps
         return plain and alone and cut and 0 < candidate.columns < size
@@ -238,7 +238,8 @@ class BlockCandidates:
         """
         step = COLUMNS_AT_ONCE
         most = (self.intermediate_size - 1) // step * step
-        if not most or candidate.streamed <= STREAM_SLOTS:
+        candidate = self._footprint.placed(candidate)
+        if not most or candidate.streamed <= max(STREAM_SLOTS, candidate.on_disk):
             return None
         some = replace(candidate, columns=step)
         share = self._level(some, replace(candidate, columns=most)) if most > step else 0.0

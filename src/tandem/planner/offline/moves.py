@@ -88,7 +88,7 @@ class BlockMoves:
         """With attention's maps of all that is streamed on the CPU, where it has some of that, and
         as many columns of MLPs as level it and the link; None if it cannot be.
         """
-        some = (c.columns or c.lent) and not (c.mlps or c.recomputed_tokens or c.on_disk)
+        some = (c.columns or c.lent) and not (c.mlps or c.recomputed_tokens)
         if not (some and policy.cuts and self._candidates.may_divide(c, policy)):
             return None
         found = self._candidates.divided(replace(c, lent=0, attention_maps=True))
