@@ -189,7 +189,8 @@ def test_layers_come_from_disk_in_every_pass(
     ties: TieCount,
 ) -> None:
     directory, reference = checkpoints.get(LLAMA)
-    plan = small_plan(FROM_DISK[name], **{**BESIDE_DISK[lever], "weights": as_runs(FROM_DISK[name])})
+    homes = FROM_DISK[name]
+    plan = small_plan(homes, **{**BESIDE_DISK[lever], "weights": as_runs(homes)})
     model = loaded(directory, plan)
     disk = model.weights.disk
     assert disk is not None

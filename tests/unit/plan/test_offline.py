@@ -144,7 +144,7 @@ def test_attention_s_maps_on_the_cpu_that_cannot_be_are_refused(
              "recomputed_tokens": 0},
             "cpu_columns and cpu_layers",
         ),
-        ({"weights": (WeightPlacement(0, 3, "disk_streamed"),)}, "all layers that come are on disk"),
+        ({"weights": (WeightPlacement(0, 3, "disk_streamed"),)}, "all layers that come are on d"),
         (
             {"weights": (WeightPlacement(0, 3, "streamed"),), "weights_in_parts": True},
             "cpu_columns and weights_in_parts",
