@@ -220,6 +220,24 @@ def test_kv_in_few_bits_on_the_host_is_that_of_an_engine_that_is_told_so(
     assert tokens_of(core) == reference
 
 
+def test_kv_in_few_bits_on_the_accelerator_is_that_of_an_engine_that_is_told_so(
+    tmp_path: Path,
+) -> None:
+    config = EngineConfig(DEMO, accelerator="none", dtype="float32", kv_cache_dtype="int8")
+    reference = tokens_of(build_engine(config))
+    homes = {"resident_rows": 1, "streamed_rows": 1, "cpu_rows": 1, "max_model_len": 150}
+    plan = small_plan(HOMES, **homes, kv_dtype="int8", host_kv_dtype="int8")
+    types = {"kv_cache_dtype": "int8", "precision": "float32 weights, float32 activations, int8 KV"}
+    core = build(saved(tmp_path / "p.json", plan, **types))
+    stats = core.stats()
+    sizes = {tier.tier: tier.block_bytes for tier in stats.tiers}
+    assert sizes["host"] == sizes["device"]
+    for row in stats.memory:
+        if row.label in ("kv pool", "kv slots"):
+            assert row.actual_bytes == row.predicted_bytes, row
+    assert tokens_of(core) == reference
+
+
 @pytest.mark.parametrize(
     ("plan", "file", "option", "message"),
     [

@@ -87,6 +87,43 @@ def test_sequences_on_the_accelerator_stay_exact(checkpoints: Checkpoints, ties:
         assert_greedy_parity(exact, prompt, tokens, ties)
 
 
+@pytest.mark.parametrize(
+    ("case", "lever", "kv", "kind"),
+    [
+        (OPT, {"resident_rows": 2}, CodeType.INT8, "exact"),
+        (LLAMA, {"resident_rows": 2}, CodeType.INT4, "threaded"),
+        (LLAMA, {"resident_rows": 1, "streamed_rows": 1, "cpu_rows": 1}, CodeType.INT4, "exact"),
+        (QWEN3, {"resident_rows": 1, "cpu_rows": 1}, NarrowFloat.FP8, "exact"),
+        (GEMMA2, {"resident_rows": 1, "streamed_rows": 1}, CodeType.INT4, "exact"),
+        (
+            LLAMA,
+            {"resident_rows": 1, "streamed_rows": 1, "recomputed_tokens": SIZE},
+            CodeType.INT8,
+            "exact",
+        ),
+    ],
+    ids=["opt-int8", "llama-int4", "llama-mixed", "qwen3-fp8", "gemma2-int4", "llama-recomputed"],
+)
+def test_kv_on_the_accelerator_may_be_in_few_bits_too(
+    case: Case,
+    lever: dict[str, Any],
+    kv: CodeType | NarrowFloat,
+    kind: ExecutorKind,
+    checkpoints: Checkpoints,
+    ties: TieCount,
+) -> None:
+    """What is made anew is as well, since it goes into pages of the accelerator's."""
+    directory, exact = checkpoints.get(case)
+    homes: tuple[Home, ...] = (*HOMES, *["resident"] * (case.config().num_hidden_layers - 4))
+    plan = replace(small_plan(homes, **lever), kv_dtype=str(kv), host_kv_dtype=str(kv))
+    model = load_model(directory, pool=open_pool(), layers=plan.layers)
+    with block_engine(model, plan, kind, seed=5) as core:
+        made = generate(core, PROMPTS, NUM_TOKENS)
+    for prompt, tokens in zip(PROMPTS, made, strict=True):
+        reference = FewBitsReference(exact.model, kv, prompt, 0)
+        assert_greedy_parity(reference, prompt, tokens, ties, margin=MARGIN)
+
+
 MIXED_HOMES: tuple[Home, ...] = ("streamed", "resident", "streamed", "resident", "streamed")
 
 

@@ -13,7 +13,7 @@ from tests.parity.tiny_models import Case
 from tests.support.blocks import ExecutorKind, block_engine, loaded, small_plan
 
 from tandem.kernels import native
-from tandem.plan.weights import Home
+from tandem.plan.weights import Home, as_runs
 
 NUM_TOKENS = 24
 HOMES: tuple[Home, ...] = ("streamed", "streamed", "streamed", "streamed")
@@ -28,6 +28,8 @@ FROM_DISK: dict[str, tuple[Home, ...]] = {
     "beside-mlps": (DISK, DISK, "host-mlp", "host-mlp", "host-mlp"),
     "among-mlps": (DISK, "host-mlp", "host-mlp", DISK, "resident"),
     "beside-layers": (DISK, DISK, "host", "host", "host"),
+    "beside-streamed": (DISK, "streamed", "streamed", DISK, "streamed"),
+    "last": ("streamed", "streamed", DISK, DISK, "resident"),
 }
 DISK_CASES = [
     *((name, lever) for name in ("all", "odd", "one") for lever in ("mixed", "resident-kv")),
@@ -37,6 +39,13 @@ DISK_CASES = [
     ("beside-mlps", "last-cpu-mlps"),
     ("among-mlps", "middle-cpu-mlp"),
     ("beside-layers", "last-cpu-layers"),
+    ("odd", "columns"),
+    ("beside-streamed", "columns-beside-recomputed"),
+    ("last", "attention-maps"),
+    ("beside-mlps", "columns-of-mlps"),
+    ("among-mlps", "columns"),
+    ("beside-streamed", "attention-maps-between-layers"),
+    ("last", "attention-maps-and-kv"),
 ]
 LEVERS: dict[str, dict[str, Any]] = {
     "resident-weights": {"weights": (), "resident_rows": 2},
@@ -180,7 +189,8 @@ def test_layers_come_from_disk_in_every_pass(
     ties: TieCount,
 ) -> None:
     directory, reference = checkpoints.get(LLAMA)
-    plan = small_plan(FROM_DISK[name], **BESIDE_DISK[lever])
+    homes = FROM_DISK[name]
+    plan = small_plan(homes, **{**BESIDE_DISK[lever], "weights": as_runs(homes)})
     model = loaded(directory, plan)
     disk = model.weights.disk
     assert disk is not None

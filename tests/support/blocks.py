@@ -118,11 +118,10 @@ def block_core(
     spec = model.spec
     config = SchedulerConfig(spec.num_layers, plan.max_model_len, plan.block_size)
     scheduler = BlockScheduler(plan, config, vocab_size=spec.vocab_size, eos_ids=spec.eos_token_ids)
-    few = plan.host_kv_dtype != plan.kv_dtype
-    host_dtype = parse_kv_type(plan.host_kv_dtype, "host_kv_dtype") if few else None
-    page = KVPageSpec.of_model(
-        spec, dtype=spec.dtype, block_size=plan.block_size, host_dtype=host_dtype
-    )
+    kept = parse_kv_type(plan.kv_dtype, "kv_dtype")
+    differ = plan.host_kv_dtype != plan.kv_dtype
+    host_dtype = parse_kv_type(plan.host_kv_dtype, "host_kv_dtype") if differ else None
+    page = KVPageSpec.of_model(spec, dtype=kept, block_size=plan.block_size, host_dtype=host_dtype)
     room = BlockRoom.of(plan)
     model.weights.prepare()
     sizes = MachineSizes(page, room.device_blocks, room.host_blocks, plan.block_rows, None, room)

@@ -263,7 +263,7 @@ def allocate_weights(
         resident_quantized: False: formats are those of layers that lie elsewhere only, and layers
             all of which is on the device are of `dtype`.
         columns: of the MLPs of streamed layers, those that the CPU computes in some steps; 0: none.
-            Neither are there experts then, nor layers on disk, nor anything in few bits.
+            Neither are there experts then, nor anything in few bits; layers on disk stay whole.
         attention_maps: of the same layers, attention's maps are the CPU's, too.
     """
     outer, looked_up = _around_layers(spec, dtype, device, embedding, pin)
@@ -364,10 +364,14 @@ def _divided(
     *,
     attention_maps: bool,
 ) -> dict[int, DividedLayer]:
-    """Of streamed layers, so many columns of the MLP apart; layers of a kind are alike."""
+    """Of streamed layers in host memory, so many columns of the MLP apart; layers of a kind are
+    alike.
+    """
     whole = DividedLayer(shapes[None], columns, attention_maps=attention_maps)
     apart = DividedLayer(next(iter(cut.values()))[1], columns) if cut else whole
-    return {n: apart if n in cut else whole for n in hosted.streamed.layers}
+    read = frozenset(hosted.streamed.on_disk)
+    here = (n for n in hosted.streamed.layers if n not in read)
+    return {n: apart if n in cut else whole for n in here}
 
 
 def _cut(

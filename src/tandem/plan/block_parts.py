@@ -50,15 +50,17 @@ class WeightTurns:
         self._divided = frozenset(divided)
         # of these nothing is used before attention
         self._late = self._mlps | ({*self._divided} if shape.attention_maps_on_cpu else set[int]())
-        self._completes = shape.columns_on_cpu and not self._divided
+        # what passes bring only in part, and this brings whole
+        self._completed = frozenset(() if self._divided else shape.divided)
         in_turn = tuple(dict.fromkeys((*self._read_by[Part.PRE], *self._read_by[Part.POST])))
         self._loaded = {
             (layer, part): SignalRef(Queue.WEIGHTS, len(in_turn) * (i - streamed.slots) + n)
             for i, layer in enumerate(streamed.first)
             for n, part in enumerate(in_turn, 1)
         }
-        for layer in streamed.first if self._completes else ():
-            self._complete(layer)
+        for layer in streamed.first:
+            if layer in self._completed:
+                self._complete(layer)
 
     def there(self, layer: int, stage: Part) -> tuple[SignalRef, ...]:
         """What a stage of the layer waits for; whole layers have come before the first one."""
@@ -73,7 +75,7 @@ class WeightTurns:
         if layer not in self._brought or (not after and layer in self._mlps):
             return ()
         parts = self._read_by[stage]
-        parts += (Part.CPU_COLUMNS,) if after and self._completes else ()
+        parts += (Part.CPU_COLUMNS,) if after and layer in self._completed else ()
         return tuple(streamed_weights(layer, part) for part in parts)
 
     def used(self, layer: int, stage: Part) -> None:
@@ -103,7 +105,7 @@ class WeightTurns:
         places = (streamed_weights(following, part), streamed_weights(layer, part))
         if self._divided:  # of the layer that was there, what else it had may be in another's way
             places += (streamed_weights(layer, Part.CPU_COLUMNS),)
-        elif self._completes:
+        elif self._completed:
             places += tuple(streamed_weights(n, Part.CPU_COLUMNS) for n in (following, layer))
         done = self._b.add(
             OpKind.LOAD, Queue.WEIGHTS, self._brings(following, part),

@@ -40,8 +40,9 @@ class BlockShape:
             passes. Over prompts they come as the others do.
         layers_on_cpu: of those that come whole, those that the CPU computes in passes, but for
             attention over what lies on the accelerator; likewise.
-        columns_on_cpu: of every MLP that comes in passes, whole layers' included, the CPU computes
-            some columns, which do not come, while the accelerator computes the others.
+        columns_on_cpu: of every MLP that comes in passes from host memory, whole layers' included,
+            the CPU computes some columns, which do not come, while the accelerator computes the
+            others. Layers from disk come whole.
         attention_maps_on_cpu: nor do attention's maps of these layers come, which are the CPU's.
     """
 
@@ -91,7 +92,10 @@ class BlockShape:
     @property
     def divided(self) -> tuple[int, ...]:
         """Layers whose MLPs are computed on both sides in passes, ascending."""
-        return self.in_passes.loaded if self.columns_on_cpu else ()
+        if not self.columns_on_cpu:
+            return ()
+        read = frozenset(self.weights.on_disk)
+        return tuple(layer for layer in self.in_passes.loaded if layer not in read)
 
     @property
     def cut(self) -> tuple[int, ...]:

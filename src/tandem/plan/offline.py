@@ -102,9 +102,10 @@ class OfflinePlan:
         cpu_mlps: of the latter, ascending, those whose MLPs the CPU computes in passes; prompts,
             and the others in passes, too, have them streamed. cpu_layers: likewise of those with
             home `host`, whole layers.
-        cpu_columns: of each MLP that comes in passes, whole layers' included, so many of its
-            intermediate size are not brought, but computed by the CPU while the accelerator
-            computes the others; prompts have all of it streamed.
+        cpu_columns: of each MLP that comes in passes from host memory, whole layers' included, so
+            many of its intermediate size are not brought, but computed by the CPU while the
+            accelerator computes the others; prompts have all of it streamed, and layers on disk
+            come whole.
         cpu_attention_maps: of layers whose MLPs are divided so, attention's maps (of queries, keys,
             values and output) are not brought either, but computed by the CPU.
         quantized_layers: those whose linear maps are kept in few bits; quantization: how, as the
@@ -212,7 +213,6 @@ class OfflinePlan:
         others = {
             "cpu_mlps": self.cpu_mlps,
             "cpu_layers": self.cpu_layers,
-            "layers on disk": streamed.on_disk,
             "weights_in_parts": self.weights_in_parts,
             "layers_overlap": self.layers_overlap,
             "few bits": self.quantized_layers != "none",
@@ -225,6 +225,10 @@ class OfflinePlan:
             raise ConfigError(
                 f"cpu_columns are those of MLPs that come in every pass, and with "
                 f"{len(streamed.layers)} streamed layers none does"
+            )
+        if len(streamed.on_disk) == len(streamed.layers):
+            raise ConfigError(
+                "cpu_columns are those of MLPs in host memory, and all layers that come are on disk"
             )
 
     def _check_attention_maps(self, streamed: StreamedLayers) -> None:

@@ -42,7 +42,8 @@ def shapes(draw: st.DrawFn) -> BlockShape:
         st.tuples(subsets(apart), subsets(whole)).filter(lambda found: goes_round(weights, *found))
     )
     in_parts = not apart and draw(st.booleans())
-    may_divide = len(streamed) > STREAM_SLOTS and not (in_parts or read or computed or on_cpu)
+    may_divide = len(streamed) > max(STREAM_SLOTS, len(read))
+    may_divide = may_divide and not (in_parts or computed or on_cpu)
     divides = may_divide and draw(st.booleans())
     cuts = divides and not apart and draw(st.booleans())
     return BlockShape(
@@ -191,6 +192,7 @@ CPU_LAYERS = replace(ALL, recomputes=False, layers_on_cpu=(2,))
 DIVIDED = replace(ALL, recomputes=False, columns_on_cpu=True)
 CUT = replace(DIVIDED, attention_maps_on_cpu=True)
 DIVIDED_MLPS = replace(DIVIDED, weights=ON_CPU.weights)
+DIVIDED_BESIDE_DISK = replace(DIVIDED, weights=StreamedLayers((0, 1, 2, 3), (0, 2)))
 CACHE = BlockShape(4, 1, WEIGHTS, streamed=True)
 ONE = BlockShape(1, 1, streamed=True)
 COPY, H2D, D2H, ACCEL, CPU = OpKind.COPY, Queue.H2D, Queue.D2H, Queue.ACCEL, Queue.CPU
@@ -425,7 +427,7 @@ def test_prefixes_are_recomputed_when_keys_and_values_maps_have_come() -> None:
     assert places.index(Part.PRE) < places.index(Part.RECOMPUTE)
 
 
-@pytest.mark.parametrize("shape", [DIVIDED, DIVIDED_MLPS, CUT])
+@pytest.mark.parametrize("shape", [DIVIDED, DIVIDED_MLPS, CUT, DIVIDED_BESIDE_DISK])
 def test_prompts_behind_passes_bring_the_columns_that_these_left_out(shape: BlockShape) -> None:
     prompts, passed = prefill_template(shape), block_template(shape)
     check(prompts, passed, prompts)
@@ -438,6 +440,16 @@ def test_prompts_behind_passes_bring_the_columns_that_these_left_out(shape: Bloc
     ]
     with pytest.raises(ProgramError, match=r"weights\.cpu_columns"):
         check(prompts, passed, replace(undivided, ops=tuple(unaware)))
+
+
+def test_layers_from_disk_come_whole_among_divided_ones() -> None:
+    passed, prompts = block_template(DIVIDED_BESIDE_DISK), prefill_template(DIVIDED_BESIDE_DISK)
+    loads = {op.layer: op.part for op in passed.ops if op.kind is OpKind.LOAD}
+    assert loads == {0: Part.NONE, 1: Part.COLUMNS, 2: Part.NONE, 3: Part.COLUMNS}
+    computed = {op.layer for op in passed.ops if op.part is Part.COLUMNS and op.queue is CPU}
+    assert computed == {1, 3}
+    completed = [op.layer for op in prompts.ops if op.part is Part.CPU_COLUMNS]
+    assert completed == [1]
 
 
 def test_the_cpu_begins_with_all_batches_before_the_accelerator_waits_for_weights() -> None:

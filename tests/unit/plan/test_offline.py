@@ -94,6 +94,8 @@ def test_columns_on_the_cpu_survive_json_and_are_streamed_for_prompts() -> None:
     assert not replace(COLUMNS, cpu_columns=0).layers.uses_cpu
     assert not replace(COLUMNS, cpu_columns=0).shape.divided
     assert not COLUMNS.shape.cut
+    read = WeightPlacement(0, 0, "disk_streamed"), *COLUMNS.weights[1:]
+    assert replace(COLUMNS, weights=read).shape.divided == (1, 2, 3)
 
 
 CUT = replace(
@@ -142,7 +144,7 @@ def test_attention_s_maps_on_the_cpu_that_cannot_be_are_refused(
              "recomputed_tokens": 0},
             "cpu_columns and cpu_layers",
         ),
-        ({"weights": (WeightPlacement(0, 3, "disk_streamed"),)}, "cpu_columns and layers on disk"),
+        ({"weights": (WeightPlacement(0, 3, "disk_streamed"),)}, "all layers that come are on d"),
         (
             {"weights": (WeightPlacement(0, 3, "streamed"),), "weights_in_parts": True},
             "cpu_columns and weights_in_parts",

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 from itertools import product
+from operator import mul
 
 import pytest
 from tests.property.test_offline_planner import few_bits
-from tests.unit.planner.questions import ask, short
+from tests.unit.planner.questions import ask, short, with_disk
 
 from tandem.cost.block_pass import longest_s
 from tandem.engine.sizing.block_memory import plan_block_memory
@@ -240,7 +241,7 @@ def test_no_other_policy_leaves_attention_s_maps_to_the_cpu() -> None:
     for policy in OFFLINE_POLICIES.values():
         assert search.candidates.possible(cutting(256), policy) == (policy.name == "auto")
     for changes in (
-        {"columns": 0}, {"mlps": True}, {"lent": 2}, {"on_disk": 1},
+        {"columns": 0}, {"mlps": True}, {"lent": 2}, {"on_disk": 12},
         {"cpu_rows": 0, "streamed_rows": 8, "recomputed_tokens": 64},
     ):  # fmt: skip
         assert not search.candidates.possible(replace(cutting(256), **changes), AUTO)
@@ -251,7 +252,7 @@ MAPS, COLUMNS = BlockWay(True, lends="maps"), BlockWay(True, lends="columns")
 
 def kinds_of(search: OfflineSearch, batches: int, rows: int, way: BlockWay) -> KvKinds:
     kinds = kv_kinds(search.times, BlockCandidate(batches, 0, rows, 0, 0))
-    return none_recomputed(kinds) if way is MAPS else kinds
+    return none_recomputed(kinds) if way.lends == "maps" else kinds
 
 
 def four_batches(**changes: object) -> Question:
@@ -261,8 +262,9 @@ def four_batches(**changes: object) -> Question:
 
 
 @pytest.mark.parametrize("way", [
-    MAPS, COLUMNS, BlockWay(True, lends="columns", mlps=True)
-], ids=["maps", "columns", "of mlps"])  # fmt: skip
+    MAPS, COLUMNS, BlockWay(True, lends="columns", mlps=True), replace(MAPS, reads=True),
+    BlockWay(True, True, lends="columns", mlps=True)
+], ids=["maps", "columns", "of mlps", "maps, read", "of mlps, read"])  # fmt: skip
 @pytest.mark.parametrize(("question", "batches", "rows"), [
     (small_job(), 1, 16), (four_batches(), 4, 64), (asked(), 4, 128),
 ], ids=["one small batch", "four batches", "opt"])  # fmt: skip
@@ -273,18 +275,26 @@ def test_no_row_of_the_programme_asks_for_more_than_candidates_do(
     bound, kinds = MeanRows(search.times.bound), kinds_of(search, batches, rows, way)
     away = LayersAway(search.times, bound, kinds, way)
     divided = DividedLayers(search.times, bound, kinds, away)
-    works = list(divided.work(away.loads(bound.decode_busy)))
+    works = list(divided.work(away.loads(bound.decode_busy), away.reads(bound.decode_busy)))
     layers, size = question.model.num_layers, question.model.intermediate_size
     near = 0
-    for (number, kind), streamed, columns in product(
-        enumerate(kinds), range(3, layers + 1), (1, 128, size // 4, size // 2, size - 128)
+    for (number, kind), streamed, columns, some in product(
+        enumerate(kinds), range(3, layers + 1), (1, 128, size // 4, size // 2, size - 128), (2, 3)
     ):
+        read, maps = (some if way.reads else 0), way.lends == "maps"
+        if streamed == read:
+            continue
         candidate = replace(
-            kind, streamed=streamed, mlps=way.mlps, columns=columns, attention_maps=way is MAPS
-        )
-        share, part = streamed / layers, streamed / layers * columns / size
+            kind, streamed=streamed, on_disk=read, mlps=way.mlps, columns=columns,
+            attention_maps=maps,
+        )  # fmt: skip
+        parted = (streamed - read) / layers
+        shares = streamed / layers, read / layers, parted, parted * columns / size
         found = away.resources(bound.decode_busy(candidate))
-        asked_s = [w.kinds[number] + share * w.streamed + part * w.cpu for w in works]
+        asked_s = [
+            w.kinds[number] + sum(map(mul, shares, (w.streamed, w.reads, w.divided, w.cpu)))
+            for w in works
+        ]
         for seconds, least_s in zip(found, asked_s, strict=True):
             assert least_s <= seconds * (1 + 1e-9)
         near += max(asked_s) > 0.9 * max(found)
@@ -303,3 +313,29 @@ def test_a_block_with_attention_s_maps_on_the_cpu_takes_no_less_than_its_program
     passes = search.question.lengths.generated_tokens - 1
     least_s = bound.prefill_s(candidate) + passes * bound.decode_s(candidate)
     assert 0.98 * least_s < found.block_s <= least_s * (1 + 1e-9)
+
+
+def test_where_some_layers_must_be_on_disk_others_are_divided() -> None:
+    deep = short(plannable_spec("llama-3.1-70b"), 24)
+    job = ask(deep, "rtx4090", "server-genoa", prompt="256", generate="64", requests=256)
+    question = with_disk(replace(job, device_bytes=10 * GIB, host_bytes=36 * GIB), 12e9)
+    search = OfflineSearch(question)
+    best, without = search.best(AUTO), OfflineSearch(question).best(WITHOUT)
+    assert best is not None
+    assert without is not None
+    assert best.candidate.on_disk
+    assert best.candidate.columns
+    assert best.tokens_per_s > 1.05 * without.tokens_per_s
+    time = search.times.time(best.candidate)
+    assert time.decode.period_s >= search.times.bound.decode_s(best.candidate)
+    ceiling = BlockCeilings(question, search.times).ceiling()
+    assert ceiling is not None
+    assert best.tokens_per_s <= ceiling.tokens_per_s
+    plan = offline_plan(search, best.candidate, adapts=True)
+    assert len(plan.shape.weights.on_disk) == best.candidate.on_disk
+    assert len(plan.shape.divided) == best.candidate.streamed - best.candidate.on_disk
+    room = Capacities(question.device_bytes, question.host_bytes, real=True)
+    plan_block_memory(plan, deep, question.precision, room)  # or it raises
+    terms, work = share_terms(search.times, best.candidate), mean_work(question, best.candidate)
+    least_s = search.times.bound.decode_s(best.candidate)
+    assert longest_s(terms, work) == pytest.approx(least_s, rel=0.03)

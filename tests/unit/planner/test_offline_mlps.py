@@ -136,3 +136,24 @@ def test_other_policies_and_models_with_some_dense_layers_do_not() -> None:
     mixture = with_dense(short(plannable_spec("qwen3-30b-a3b"), 6), 0)
     candidates = OfflineSearch(asked(model=mixture)).candidates
     assert not any(candidate.mlps for candidate in candidates.of(AUTO))
+
+
+def test_what_recomputes_prefixes_may_have_mlps_alone_elsewhere() -> None:
+    """On a slow host: more is left of the link where attention's maps stay."""
+    model = short(plannable_spec("opt-30b"), 12)
+    question = ask(model, "a100-40", "kvpr", prompt="1024", generate="32", requests=128)
+    hardware = question.hardware
+    slow = replace(hardware.host, memory_bandwidth_bytes_per_s=45e9, flops_per_s=0.35e12)
+    question = replace(question, hardware=replace(hardware, host=slow), device_bytes=8 * GIB)
+    search = OfflineSearch(question)
+    best = search.best(AUTO)
+    without = OfflineSearch(question).best(replace(AUTO, name="without", apart=False))
+    assert best is not None
+    assert without is not None
+    assert best.candidate.mlps
+    assert best.candidate.recomputed_tokens
+    assert without.candidate.recomputed_tokens
+    assert best.tokens_per_s > 1.01 * without.tokens_per_s
+    plan = offline_plan(search, best.candidate)
+    assert {run.home for run in plan.weights} == {"host-mlp"}
+    assert plan.recomputed_tokens == best.candidate.recomputed_tokens

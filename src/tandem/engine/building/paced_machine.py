@@ -211,7 +211,9 @@ def paced_executor(
     whole, mlps = len(sweeps.ever_on_cpu), len(sweeps.mlps_ever_on_cpu)
     layers = None
     if sweeps.uses_cpu:
-        divided = len(sweeps.usual.streamed.layers) if sweeps.cpu_columns else 0
+        divided = 0
+        if sweeps.cpu_columns:
+            divided = len(sweeps.usual.streamed.layers) - len(sweeps.usual.on_disk)
         layers = PacedHostLayers(
             spec,
             page.float_type,

@@ -96,7 +96,7 @@ class BlockCandidates:
     def _is_divisible(self, candidate: BlockCandidate) -> bool:
         """Whether the CPU may compute some columns of all that is streamed."""
         size, plain = self.intermediate_size, candidate.quantized == "none"
-        alone = candidate.streamed > STREAM_SLOTS and not (candidate.lent or candidate.on_disk)
+        alone = candidate.streamed > max(STREAM_SLOTS, candidate.on_disk) and not candidate.lent
         may_cut = not (candidate.mlps or candidate.recomputed_tokens)
         cut = may_cut or not candidate.attention_maps
         return plain and alone and cut and 0 < candidate.columns < size
@@ -125,7 +125,7 @@ class BlockCandidates:
             for quantized, host_kv in product(few, host):
                 block = BlockCandidate(batches, 0, 0, rows, 0, 0, quantized, host_kv)
                 yield block
-                if policy.apart and self._may_lend and quantized != "streamed":
+                if self.may_part(block, policy):
                     yield replace(block, mlps=True)
 
     def _batches(self, policy: OfflinePolicy) -> Iterable[tuple[int, int]]:
@@ -158,7 +158,8 @@ class BlockCandidates:
         if policy.all_streamed:
             return [self._most_streamed]
         bare = start.shared(0, start.rows if policy.attends else 0)
-        counts = [self._least(bare), self._least(start.shared(start.rows, 0))]
+        all_there = start.shared(start.rows, 0)
+        counts = [self.fewest_streamed(bare), self.fewest_streamed(all_there)]
         if not policy.resident:
             counts = counts[:1]
         elif not (policy.streams or policy.attends):
@@ -170,8 +171,8 @@ class BlockCandidates:
             found.append((found[0] + found[1]) // 2)
         return sorted(set(found))
 
-    def _least(self, candidate: BlockCandidate) -> int | None:
-        """The fewest layers whose streaming makes it fit the accelerator."""
+    def fewest_streamed(self, candidate: BlockCandidate) -> int | None:
+        """The fewest layers whose streaming makes it fit the accelerator; None: none does."""
         if candidate not in self._least_known:
             self._least_known[candidate] = self._fewest(candidate)
         return self._least_known[candidate]
@@ -237,7 +238,8 @@ class BlockCandidates:
         """
         step = COLUMNS_AT_ONCE
         most = (self.intermediate_size - 1) // step * step
-        if not most or candidate.streamed <= STREAM_SLOTS:
+        candidate = self._footprint.placed(candidate)
+        if not most or candidate.streamed <= max(STREAM_SLOTS, candidate.on_disk):
             return None
         some = replace(candidate, columns=step)
         share = self._level(some, replace(candidate, columns=most)) if most > step else 0.0
@@ -252,8 +254,14 @@ class BlockCandidates:
             for rows in policy.shares(hosted, cpu):
                 yield lending.shared(lending.resident_rows, rows)
 
+    def may_part(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:
+        """Whether only the MLPs of a block's layers may be elsewhere."""
+        return policy.apart and self._may_lend and block.quantized != "streamed"
+
     def may_recompute(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:
-        """Whether prefixes of a block's streamed KV may be made anew."""
+        """Whether prefixes of a block's streamed KV are made anew from the start; beside MLPs alone
+        elsewhere they are by moves (`BlockMoves.apart`), which gains the same and costs less.
+        """
         return policy.recomputes and not block.mlps
 
     def may_lend(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:

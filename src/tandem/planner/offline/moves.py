@@ -88,12 +88,25 @@ class BlockMoves:
         """With attention's maps of all that is streamed on the CPU, where it has some of that, and
         as many columns of MLPs as level it and the link; None if it cannot be.
         """
-        some = (c.columns or c.lent) and not (c.mlps or c.recomputed_tokens or c.on_disk)
+        some = (c.columns or c.lent) and not (c.mlps or c.recomputed_tokens)
         if not (some and policy.cuts and self._candidates.may_divide(c, policy)):
             return None
         found = self._candidates.divided(replace(c, lent=0, attention_maps=True))
         possible = found is not None and self._candidates.possible(found, policy)
         return found if possible else None
+
+    def apart(self, c: BlockCandidate, policy: OfflinePolicy) -> BlockCandidate | None:
+        """What recomputes prefixes, with only MLPs elsewhere, of as few layers as make room; None
+        if it cannot be. Of blocks that recompute nothing this is a start of its own.
+        """
+        if not c.recomputed_tokens or c.mlps or not self._candidates.may_part(c, policy):
+            return None
+        parted = replace(c, mlps=True)
+        streamed = self._candidates.fewest_streamed(parted)
+        if streamed is None or streamed <= STREAM_SLOTS:
+            return None
+        found = self._candidates.placed(replace(parted, streamed=streamed))
+        return found if self._candidates.possible(found, policy) else None
 
     def _filled(self, c: BlockCandidate, policy: OfflinePolicy) -> Iterator[BlockCandidate]:
         """As much KV on the accelerator as it holds, the others' shares as they were."""

@@ -156,9 +156,11 @@ def _brought(
 ) -> Iterator[tuple[OpClass, int, int]]:
     """What comes, one of its layers, and of how many."""
     first, apart = shape.weights.layers[0], frozenset(shape.weights.mlps)
-    undivided = () if divided else sweep.loaded
+    parted = frozenset(divided)
+    undivided = [layer for layer in sweep.loaded if layer not in parted]
     mlps = sum(layer in apart for layer in undivided)
-    completed = shape.weights.slots if shape.columns_on_cpu and undivided else 0
+    left = frozenset(() if divided else shape.divided)  # by the pass before, which was no prompts'
+    completed = sum(layer in left for layer in shape.weights.first)
     counts = {
         LOAD: len(undivided) - mlps,
         LOAD_MLP: mlps,

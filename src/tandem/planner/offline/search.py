@@ -254,19 +254,22 @@ class OfflineSearch:
                 ends.append(self._moved(start, policy))
                 best = _better(best, ends[-1])
         for end in ends:
-            best = self._cut(end, best, policy)
+            for other in (
+                self._moves.cut(end.candidate, policy),
+                self._moves.apart(end.candidate, policy),
+            ):
+                best = self._beyond(other, best, policy)
         return best
 
-    def _cut(
-        self, end: BlockOption, best: BlockOption | None, policy: OfflinePolicy
+    def _beyond(
+        self, other: BlockCandidate | None, best: BlockOption | None, policy: OfflinePolicy
     ) -> BlockOption | None:
-        """The best, or what is found from `end` with attention's maps on the CPU: behind all other
-        moves, so that what these lead to is not missed.
+        """The best, or what is found from another candidate, which is tried behind all other moves,
+        so that what these lead to is not missed; None: there is none.
         """
-        cut = self._moves.cut(end.candidate, policy)
-        if cut is None or best is None or not _is_near(self.bound_tokens_per_s(cut), best):
+        if other is None or best is None or not _is_near(self.bound_tokens_per_s(other), best):
             return best
-        option = self.option(cut)
+        option = self.option(other)
         if _is_near(option.tokens_per_s, best):
             option = self._moved(option, policy)
         return _better(best, option)

@@ -177,7 +177,7 @@ class _Pricing:
         sweep, price = self._sweep, self._times.prices.decode(candidate)
         if not sweep.reloads:
             return 0.0, 0.0
-        undivided = () if self._divided else sweep.loaded
+        undivided = [layer for layer in sweep.loaded if layer not in self._divided]
         mlps = sum(layer in sweep.streamed.mlps for layer in undivided)
         counts: dict[OpClass, int] = {
             LOAD: len(undivided) - mlps, LOAD_MLP: mlps, LOAD_COLUMNS: len(self._divided),

@@ -19,12 +19,15 @@ class DividedWork:
 
     Attributes:
         kinds: of each kind of KV, and all else that layers have anyway; none is below 0.
-        streamed: of layers that come, beside; below 0 where these spare more than they ask for.
+        streamed: of layers that come, beside; reads: of those that come from disk, beside that.
+        divided: of layers that are divided; below 0 where these spare more than they ask for.
         cpu: of columns that are the CPU's, more than if they were not.
     """
 
     kinds: tuple[float, ...]
     streamed: float
+    reads: float
+    divided: float
     cpu: float
 
 
@@ -40,13 +43,15 @@ class DividedLayers:
         self._size = times.question.model.intermediate_size
         self._maps = away.way.lends == "maps"
 
-    def work(self, loads: Resources) -> Iterator[DividedWork]:
-        """Of each resource, where `loads` are those of all layers that come."""
+    def work(self, loads: Resources, reads: Resources) -> Iterator[DividedWork]:
+        """Of each resource, where these are loads of all layers that come, and what is more if all
+        are read from disk.
+        """
         busy_of = self._bound.decode_busy
         kinds = [self._away.resources(busy_of(kind)) for kind in self._kinds]
-        of_each = zip(zip(*kinds, strict=True), loads, self._first(), self._columns(), strict=True)
-        for of_kinds, load, first, column in of_each:
-            yield DividedWork(of_kinds, load + first, column)
+        of_layers = loads, reads, self._first(), self._columns()
+        for of_kinds, *each in zip(zip(*kinds, strict=True), *of_layers, strict=True):
+            yield DividedWork(of_kinds, *each)
 
     def _first(self) -> Resources:
         """What layers ask for beside their loads because they are divided. Where attention's maps

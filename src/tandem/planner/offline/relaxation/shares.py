@@ -235,14 +235,28 @@ class _Relaxed:
         what waits for each other.
         """
         c, divided = self._c, DividedLayers(self._times, self._bound, self._kinds, self._away)
-        self._p.at_most([(c.cpu_columns, 1.0), (c.streamed, -1.0)], 0.0)
+        parted = self._parted()
+        self._p.at_most([(c.cpu_columns, 1.0), (parted, -1.0)], 0.0)
         self._p.at_most([(c.streamed, -1.0)], -apart / self._layers)
-        for each in divided.work(self._away.loads(self._bound.decode_busy)):
+        busy_of, away = self._bound.decode_busy, self._away
+        for each in divided.work(away.loads(busy_of), away.reads(busy_of)):
             of_kinds = zip(c.kinds, each.kinds, strict=True)
-            of_layers = (c.streamed, each.streamed), (c.cpu_columns, each.cpu)
-            self._at_least(c.decode, (*of_kinds, *of_layers))
+            of_layers = [(c.streamed, each.streamed + each.divided)]
+            if parted != c.streamed:
+                of_layers = [(c.streamed, each.streamed), (c.read, each.reads)]
+                of_layers += [(parted, each.divided)]
+            self._at_least(c.decode, (*of_kinds, *of_layers, (c.cpu_columns, each.cpu)))
         ways = list(zip(c.kinds, map(divided.way_s, self._kinds), strict=True))
         self._at_least(c.decode, (*ways, (c.cpu_columns, divided.columns_way_s())))
+
+    def _parted(self) -> int:
+        """The share of layers that are divided: all that is streamed but what is read from disk."""
+        c = self._c
+        if not self._away.way.reads:
+            return c.streamed
+        parted = self._p.column()
+        self._p.equal([(parted, 1.0), (c.read, 1.0), (c.streamed, -1.0)], 0.0)
+        return parted
 
     def _lend(self, apart: int) -> None:
         """How many layers may be the CPU's, and what then waits for it."""

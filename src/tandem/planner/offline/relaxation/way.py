@@ -20,8 +20,8 @@ class BlockWay:
             through them; None: either way, by an average of no slots and all.
         reads: whether any of them is read from disk, through slots of host memory.
         lends: which of them the CPU computes in passes: all but those that stay in the slots, or
-            any number while all others come; or columns of all MLPs that are streamed, and with
-            `maps` those of attention of the same layers.
+            any number while all others come; or columns of all MLPs that are streamed from host
+            memory, and with `maps` those of attention of the same layers.
         mlps: only their MLPs are streamed, but of those on disk, and these are what the CPU
             computes.
     """
@@ -62,5 +62,6 @@ def block_ways(
         for mlps, how, read in product((True, False), _LENDS, choices):
             yield BlockWay(True, read, how, mlps)
     if divides and bits == "none":
-        yield from (BlockWay(True, False, "columns", mlps) for mlps in (True, False))
-        yield BlockWay(True, False, "maps")
+        for mlps, read in product((True, False), choices):
+            yield BlockWay(True, read, "columns", mlps)
+        yield from (BlockWay(True, read, "maps") for read in choices)
