@@ -133,7 +133,7 @@ def _execute(
 
     rows: list[BenchRow] = []
 
-    def keep(outcome: CellOutcome) -> None:
+    def keep(outcome: "CellOutcome") -> None:
         rows.extend(rows_of(outcome))
         write_so_far(SUITE, machine, (*rows, *overall_rows(rows)), json_path)
 

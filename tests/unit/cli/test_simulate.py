@@ -250,7 +250,7 @@ def test_plans_of_other_models_types_and_jobs_are_refused(
         (["--pinned-memory", "1GiB"], "No such option"),
         (["--quantization", "int3"], "cannot plan for quantization 'int3'"),
         (["--disk", "fast"], "'fast' is not a rate (--disk)"),
-        (["--policy", "neo", "--strategy", "asymmetric"], "--strategy asymmetric and --policy both"),
+        (["--policy", "neo", "--strategy", "asymmetric"], "asymmetric and --policy both say"),
         (["--policy", "foo"], "unknown policy 'foo'"),
         (["--objective", "latency", "--rate", "1"], "leave --rate out, or plan with"),
         (["--objective", "latency", "--rates", "1,2"], "leave --rates out, or plan with"),
