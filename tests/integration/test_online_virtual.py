@@ -12,12 +12,13 @@ from tandem.bench.online.cell import Load, OnlineCell
 from tandem.bench.online.engine import build_engine
 from tandem.bench.online.latency_rows import EACH, FIRST, executed_latencies, simulated_latencies
 from tandem.bench.online.open_loop import serve
-from tandem.bench.online.overall import overall_rows
-from tandem.bench.online.plans import plan_policies
+from tandem.bench.online.overall import OVER_BEST, PREDICTED, overall_rows
+from tandem.bench.online.plans import engine_rows, plan_policies
 from tandem.bench.online.plot import plot_online
-from tandem.bench.online.rows import describe, figures_of, rows_of
+from tandem.bench.online.rows import CHOOSING, best_other, describe, figures_of, rows_of
 from tandem.bench.online.suite import BASELINE, CellOutcome, OnlineBench, run_online
 from tandem.bench.online.window import steady_run
+from tandem.plan.stepped import stepped
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.virtual import VirtualClock
 from tandem.spec.hardware_file import load_hardware
@@ -103,7 +104,9 @@ def test_what_is_simulated_and_predicted_stands_beside_what_is_executed(
     assert len({each.plan for each in outcome.planned}) == 3
     own = [figures[policy] for policy in ("gpu-only", "simple", "gpu-only/16")]
     predicted, simulated, equal, worst = overall_rows(rows_of(outcome))
-    assert predicted.value == sorted(abs(each.predicted / each.executed - 1) for each in own)[1]
+    assert (
+        predicted.value == sorted(abs((each.predicted or 0) / each.executed - 1) for each in own)[1]
+    )
     assert simulated.value == sorted(abs(each.simulated / each.executed - 1) for each in own)[1]
     assert simulated.case == "all cells, 3 plans"
     best = max(own, key=lambda each: each.executed)
@@ -144,6 +147,48 @@ def test_a_request_that_comes_alone_waits_for_nobody() -> None:
     assert max(together.ttft_s) > 1.2 * max(alone.ttft_s)
     assert len(alone.tpot_s) == len(alone.latency_s) == 8
     assert served[0.01].tokens_per_s == pytest.approx(12 * 0.01, rel=0.8)
+
+
+def test_the_engines_own_strategies_choose_each_step_of_the_best_plan(tmp_path: Path) -> None:
+    bench = OnlineBench(
+        (BASELINE,), pairs=2, window_s=0.01, virtual=True, strategies=("auto", "neo", "apex")
+    )
+    ended: list[CellOutcome] = []
+    (found,) = run_online(bench, [cell_of(Load(20, 12))], lambda _: None, ended.append)
+    assert ended == [found]
+    assert found.planned[0].plan is not None
+    plans = {each.policy: each.plan for each in found.planned}
+    for name in bench.strategies:
+        assert plans[f"engine {name}"] == stepped(found.planned[0].plan, name)
+    rows = rows_of(found)
+    told = {(row.variant, row.metric) for row in rows}
+    for name in bench.strategies:
+        assert (f"virtual engine {name}", "over gpu-only, lower 95%") in told
+        assert (f"virtual engine {name}", PREDICTED) not in told
+    for chooser in CHOOSING:
+        own = [row for row in rows if row.variant == f"virtual {chooser}"]
+        limit = next(row.value for row in own if row.metric == OVER_BEST)
+        best = best_other(figures_of(found), chooser)
+        assert best is not None
+        assert best.policy != chooser
+        assert limit == best.lower_95
+    over_all = [row.variant for row in overall_rows(rows)]
+    each = [f"virtual {chooser}" for chooser in CHOOSING]
+    assert over_all == ["virtual all"] * 2 + [each[0]] * 2 + [each[1]] * 2
+    text = "\n".join(describe(found))
+    assert text.count("; each step chosen by ") == 3
+    plot_online([found], tmp_path / "cell.png")
+
+
+def test_strategies_that_the_plans_layers_forbid_cannot_run() -> None:
+    cell = cell_of(Load(20, 12))
+    (auto,) = plan_policies(virtual_bed(cell).question, ("zero-inference",))
+    assert auto.plan is not None
+    neo, apex = engine_rows(auto, ("neo", "apex"))
+    assert neo.plan is None
+    assert neo.describe() == "cannot run this"
+    assert apex.plan == stepped(auto.plan, "apex")
+    assert apex.predicted_per_s is None
 
 
 def test_it_is_drawn_with_what_requests_wait_and_without(

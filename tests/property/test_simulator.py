@@ -4,16 +4,35 @@ from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.unit.simulator.setups import CASES, planned, serve, workload
+from tests.unit.simulator.setups import (
+    CASES,
+    LAYERS,
+    Case,
+    in_steps,
+    planned,
+    serve,
+    workload,
+)
 
 from tandem.planner.fluid.groups import Group, Schedule
 from tandem.planner.fluid.queues import FluidQueues, Span, Submission, Work
 
+LENGTHS = ("100-300", "5-60"), ("64", "150")
 PLANS = {
     (name, lengths): planned(case, *lengths, requests=12)
     for name, case in CASES.items()
-    for lengths in (("100-300", "5-60"), ("64", "150"))
+    for lengths in LENGTHS
 }
+COHORTS = {
+    "rendezvous-ahead": Case("rendezvous-ahead", 4, 4),
+    "asymmetric": Case("asymmetric", 4, 4, passes=LAYERS),
+    "symmetric": Case("symmetric", 0, 8, passes=LAYERS),
+}
+HYBRIDS = {
+    **{name: planned(case, *LENGTHS[0], requests=12) for name, case in COHORTS.items()},
+    **{name: in_steps(Case("ride-along", 4, 4), name) for name in ("auto", "neo", "apex")},
+}
+"""Requests on the host that cross sweeps, or whose steps are chosen one by one."""
 
 
 @settings(max_examples=12)
@@ -52,6 +71,28 @@ def test_skipped_steps_leave_every_moment_and_every_token_as_they_are(
     alike = key[0] in ("gpu-only", "windows", "streamed", "ride-along")
     if alike and key[1] == ("64", "150") and ttft_bound_s is None:
         assert skipped.outcome.skipped_steps > 0.3 * skipped.outcome.steps
+
+
+@settings(max_examples=8)
+@given(
+    name=st.sampled_from(list(HYBRIDS)),
+    rate=st.sampled_from([None, 30.0]),
+    seed=st.integers(0, 1000),
+    requests=st.integers(1, 10),
+)
+@example(name="symmetric", rate=None, seed=0, requests=10)
+@example(name="asymmetric", rate=30.0, seed=1, requests=10)
+@example(name="neo", rate=None, seed=2, requests=10)
+@example(name="auto", rate=300.0, seed=3, requests=10)
+def test_nor_where_requests_cross_sweeps(
+    name: str, rate: float | None, seed: int, requests: int
+) -> None:
+    plan, wanted = HYBRIDS[name], workload(*LENGTHS[0], requests, rate, seed)
+    spans: list[Span] = []
+    through = serve(plan, wanted, on_span=spans.append)
+    skipped = serve(plan, wanted, skip=True)
+    assert skipped.record == through.record
+    assert replace(skipped.outcome, skipped_steps=0) == through.outcome
 
 
 def chain(lengths: list[list[Work]], crossed: bool) -> Submission:

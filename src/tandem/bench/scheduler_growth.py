@@ -40,7 +40,7 @@ class GrowthBench:
         warm_up: steps before the count begins: caches of programs' shapes fill.
     """
 
-    strategies: tuple[str, ...] = ("ride-along", "rendezvous", "auto")
+    strategies: tuple[str, ...] = ("ride-along", "rendezvous", "auto", "neo", "apex")
     steps: int = 100_000
     warm_up: int = 2_000
 

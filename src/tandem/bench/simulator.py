@@ -13,6 +13,7 @@ from typing import Literal
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.memory.margin import margin_bytes
 from tandem.models.catalogue import plannable_spec
+from tandem.plan.stepped import stepped
 from tandem.planner.answer import online_plan
 from tandem.planner.candidate import Strategy, candidate_of
 from tandem.planner.elsewhere import Elsewhere
@@ -33,9 +34,19 @@ _RUNNING = 64
 _MODEL, _CARD, _HOST = "llama-3.1-8b", "a100-40", "p4d.24xlarge"
 """Of which all weights and 64 requests of these lengths fit the card."""
 _PROMPT = "100-300"
-Simulated = Strategy | Literal["auto"]
-_HYBRID: tuple[Strategy, ...] = ("ride-along", "rendezvous")
-_HOSTED = 16
+Simulated = Strategy | Literal["auto", "neo", "apex"]
+_HOSTED: dict[Simulated, int] = {
+    "gpu-only": 0,
+    "auto": 0,
+    "ride-along": 16,
+    "rendezvous": 16,
+    "rendezvous-ahead": 16,
+    "asymmetric": 16,
+    "symmetric": _RUNNING,
+    "neo": 16,
+    "apex": 16,
+}
+"""Of the 64 requests, those on the host."""
 _SKIPPING, _EVERY = "steps skipped", "every step"
 
 
@@ -70,7 +81,7 @@ class SimulatorBench:
     """
 
     loads: tuple[SimulatedLoad, ...]
-    strategies: tuple[Simulated, ...] = ("gpu-only", "auto", *_HYBRID)
+    strategies: tuple[Simulated, ...] = tuple(_HOSTED)
     rounds: int = 3
 
 
@@ -112,7 +123,9 @@ def digest(record: Record, outcome: Outcome) -> str:
 
 
 def planned(load: SimulatedLoad, strategy: Simulated) -> Planned:
-    """64 requests, on the card with all weights; of strategies that have some, 16 on the host."""
+    """64 requests, on the card with all weights; of strategies that have some, 16 or all on the
+    host, in cohorts with a pass beside every layer where they may have passes.
+    """
     hardware, model = pair_hardware(_CARD, _HOST), plannable_spec(_MODEL)
     card = hardware.accelerator.memory_bytes
     question = Question(
@@ -124,11 +137,21 @@ def planned(load: SimulatedLoad, strategy: Simulated) -> Planned:
         host_bytes=hardware.host.memory_bytes,
     )
     search = Search(question)
-    hosted = _HOSTED if strategy in _HYBRID else 0
-    way = strategy if strategy in _HYBRID else "gpu-only"
-    candidate = candidate_of(way, Elsewhere(), _RUNNING - hosted, hosted)
+    hosted, way = _HOSTED[strategy], _way(strategy)
+    passes = model.num_layers if way in ("symmetric", "asymmetric") else 0
+    candidate = candidate_of(way, Elsewhere(), _RUNNING - hosted, hosted, passes)
     option = Option(candidate, search.predictor.predict(candidate))
-    return Planned(question, option, replace(online_plan(search, option), strategy=strategy))
+    plan = online_plan(search, option)
+    return Planned(question, option, plan if way == strategy else stepped(plan, strategy))
+
+
+def _way(strategy: Simulated) -> Strategy:
+    """Whose plan it is: a strategy's own, or for one that chooses steps any that fits."""
+    if strategy == "auto":
+        return "gpu-only"
+    if strategy == "neo" or strategy == "apex":
+        return "ride-along"
+    return strategy
 
 
 def _measure(

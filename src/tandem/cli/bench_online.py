@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem.cli.bench_records import JsonOption, finish, report, start
+from tandem.cli.bench_records import JsonOption, finish, report, start, write_so_far
 
 if TYPE_CHECKING:
     from tandem.bench.online.arrivals import Arrivals
     from tandem.bench.online.cell import OnlineCell
-    from tandem.bench.online.suite import OnlineBench
+    from tandem.bench.online.suite import CellOutcome, OnlineBench
+    from tandem.bench.records import BenchRow
 
 
 def online(
@@ -34,6 +35,13 @@ def online(
     policy: Annotated[
         list[str] | None,
         typer.Option(help="Beside auto and gpu-only; may be repeated. All, if none is named."),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of the engine's, choosing each step of auto's plan; may be repeated. auto, neo "
+            "and apex, if neither one nor a policy is named."
+        ),
     ] = None,
     layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
     pairs: Annotated[int, typer.Option(help="Windows of every plan.", min=1)] = 7,
@@ -86,13 +94,15 @@ def online(
 
         check_plot(plot)
     from tandem.bench.online.arrivals import Arrivals
+    from tandem.bench.online.selection import choose_strategies
 
     arrivals = Arrivals(tuple(rate or ()), requests)
+    strategies = choose_strategies(strategy, policies=bool(policy))
     if papers:
         _refuse_beside_papers(
             hardware=hardware, model=model, plot=plot, virtual=virtual, plain=plain, replay=replay
         )
-        _simulate_papers(load, policy or (), window, arrivals, machine, json_path)
+        _simulate_papers(load, policy or (), strategies, window, arrivals, machine, json_path)
         return
     from tandem.bench.online.selection import check_policies, choose_cells, truth_of
     from tandem.bench.online.suite import OnlineBench
@@ -100,7 +110,9 @@ def online(
     check_policies(policy or ())
     cells = choose_cells(hardware, model, load, layers, truth_of(seed, plain=plain))
     steps = replay_steps if replay else 0
-    bench = OnlineBench(tuple(policy or ()), pairs, window, virtual, arrivals, steps)
+    bench = OnlineBench(
+        tuple(policy or ()), pairs, window, virtual, arrivals, steps, strategies=strategies
+    )
     _execute(bench, cells, machine, json_path, plot)
 
 
@@ -119,8 +131,13 @@ def _execute(
     from tandem.bench.online.rows import describe, rows_of
     from tandem.bench.online.suite import SUITE, run_online
 
-    outcomes = run_online(bench, cells, report)
-    rows = [row for outcome in outcomes for row in rows_of(outcome)]
+    rows: list[BenchRow] = []
+
+    def keep(outcome: "CellOutcome") -> None:
+        rows.extend(rows_of(outcome))
+        write_so_far(SUITE, machine, (*rows, *overall_rows(rows)), json_path)
+
+    outcomes = run_online(bench, cells, report, keep)
     finish(SUITE, machine, (*rows, *overall_rows(rows)), json_path)
     if plot is not None:
         from tandem.bench.online.plot import plot_online
@@ -145,6 +162,7 @@ def _refuse_beside_papers(**given: object) -> None:
 def _simulate_papers(
     load: "Sequence[str] | None",
     policies: "Sequence[str]",
+    strategies: tuple[str, ...],
     window_s: float,
     arrivals: "Arrivals",
     machine: dict[str, Any],
@@ -155,7 +173,9 @@ def _simulate_papers(
     from tandem.bench.online.whole import describe, paper_cells, rows_of, run_whole
 
     check_policies(policies)
-    bench = OnlineBench(tuple(policies), window_s=window_s, arrivals=arrivals)
+    bench = OnlineBench(
+        tuple(policies), window_s=window_s, arrivals=arrivals, strategies=strategies
+    )
     outcomes = run_whole(bench, list(paper_cells(choose_loads(load))), report)
     finish(SUITE, machine, [row for each in outcomes for row in rows_of(each)], json_path)
     for outcome in outcomes:

@@ -33,8 +33,13 @@ class ChoiceOptions:
     """What is simulated: the planner's choice, under a restriction or not, or a plan of a file."""
 
     strategy: Annotated[
-        str, typer.Option(help="auto (the planner's best), or a strategy's best.")
-    ] = "auto"
+        str | None,
+        typer.Option(
+            help="As the engine's: auto, neo or apex choose each step, with the best plan's pools; "
+            "of others, the best plan with it. The best of all plans, if none is named.",
+            show_default=False,
+        ),
+    ] = None
     policy: PolicyName = "auto"
     plan: Annotated[
         Path | None,

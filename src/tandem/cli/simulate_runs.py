@@ -31,7 +31,7 @@ class Asked:
     goal: GoalOptions
     memory: MemoryOptions
     steps: StepOptions
-    strategy: str = "auto"
+    strategy: str | None = None
     policy: str = "auto"
     file: PlanFile | None = None
 

@@ -43,7 +43,10 @@ class Run:
         option, model = self.planned.option, self.planned.question.model
         if option is None:
             return describe_plan(self.planned.plan)
-        return option.candidate.describe(model.num_layers)
+        found = option.candidate.describe(model.num_layers)
+        if self.planned.chooses_steps:
+            found += f"; each step chosen by {self.planned.plan.strategy}"
+        return found
 
     @property
     def option(self) -> Option | None:
@@ -113,7 +116,8 @@ def _one(outcome: Outcome, run: Run) -> Iterator[str]:
         f"{format_figure(outcome.steady_tokens_per_s)} in the middle half"
     )
     if not run.workload.duration_s and run.option is not None:
-        yield f"the planner predicts {_predicted(run.option, run.planned.question.objective)}"
+        of = " of the plan as it is" if run.planned.chooses_steps else ""
+        yield f"the planner predicts {_predicted(run.option, run.planned.question.objective)}{of}"
     for name, share in outcome.busy.items():
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"

@@ -6,6 +6,7 @@ All run on the same kernels, programs and predictions, so that a comparison comp
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tandem.plan.strategy_names import STRATEGIES as EXECUTED
 from tandem.planner.candidate import STRATEGIES, Candidate, Strategy
 from tandem.planner.elsewhere import CPU_HOMES, CpuHome, Elsewhere
 from tandem.spec.errors import ConfigError
@@ -157,10 +158,10 @@ def strategy_alone(name: str) -> Policy:
             )
     if name == "auto":
         return POLICIES["auto"]
-    known = ", ".join(("auto", *STRATEGIES))
+    known = ", ".join(EXECUTED)
     if name in POLICIES:
         raise ConfigError(
-            f"'{name}' is no strategy of a plan, but a policy, which plans keep to: use --policy "
+            f"'{name}' is no strategy, but a policy, which plans keep to: use --policy "
             f"{name}; strategies are: {known}",
             param="strategy",
         )

@@ -155,6 +155,13 @@ class StepCounter:
             keys += share * (np.minimum(contexts, window) if window else contexts)
         return keys
 
+    def half_way(self, rows: LongArray) -> TierWork:
+        """What rows that lie on the accelerator attend to in the mean of their outputs, a token of
+        each, in one layer.
+        """
+        r = self._rows
+        return _attended(self._keys((r.prompt[rows].astype(np.int64) + r.limit[rows]) // 2))
+
     def _decoded(self, rows: LongArray) -> tuple[TierWork, TierWork]:
         return _attended(self._device_keys[rows]), _attended(self._host_keys[rows])
 

@@ -8,6 +8,7 @@ from tandem.cost.step_prices import StepPrices
 from tandem.cost.step_rates import step_prices
 from tandem.memory.pool import BlockPool
 from tandem.plan.online import OnlinePlan
+from tandem.plan.stepped import stepped
 from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import resident_experts
@@ -16,7 +17,7 @@ from tandem.planner.demand import Demands
 from tandem.planner.fluid.queues import Span
 from tandem.planner.footprint import Footprint
 from tandem.planner.option import Option
-from tandem.planner.policies import find_policy, strategy_alone
+from tandem.planner.policies import POLICIES, find_policy, strategy_alone
 from tandem.planner.question import Question
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
@@ -38,26 +39,37 @@ class Planned:
     """What the planner would run.
 
     Attributes:
-        option: what is predicted of it; None of a plan from elsewhere.
+        option: what is predicted of it, whose strategy the plan's steps may leave: see `stepped`;
+            None of a plan from elsewhere.
     """
 
     question: Question
     option: Option | None
     plan: OnlinePlan
 
+    @property
+    def chooses_steps(self) -> bool:
+        """Whether what a step does is decided as it comes, not by the plan."""
+        return self.plan.strategy in PRICED_STRATEGIES
 
-def plan_for(question: Question, strategy: str = "auto", policy_name: str = "auto") -> Planned:
+
+def plan_for(question: Question, strategy: str | None = None, policy_name: str = "auto") -> Planned:
     """The planner's choice, of that strategy alone, or under that policy, unless it is `auto`.
 
+    Args:
+        strategy: one that chooses each step makes of the plan what it can; None: the plan's own.
+
     Raises:
-        ConfigError: unknown strategy or policy, or one of each; nothing fits, or nothing keeps the
-            bound on time per token.
+        ConfigError: unknown strategy or policy, or both of them restrict the plan; nothing fits, or
+            nothing keeps the bound on time per token; a strategy that the plan's layers forbid.
     """
-    policy = strategy_alone(strategy)
+    chooses = strategy in PRICED_STRATEGIES
+    policy = POLICIES["auto"] if strategy is None or chooses else strategy_alone(strategy)
     if policy_name != "auto":
-        if strategy != "auto":
+        if strategy is not None and not chooses:
             raise ConfigError(
-                "--strategy and --policy both say what a plan may be; leave out one of them",
+                f"--strategy {strategy} and --policy both say what a plan may be; leave out one of "
+                "them",
                 param="policy",
             )
         policy = find_policy(policy_name)
@@ -65,7 +77,8 @@ def plan_for(question: Question, strategy: str = "auto", policy_name: str = "aut
     question = with_steps_that_fit(question, policy)
     search = Search(question)
     option = choose(search, policy)
-    return Planned(question, option, online_plan(search, option))
+    plan = online_plan(search, option)
+    return Planned(question, option, stepped(plan, strategy) if strategy and chooses else plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from tandem.cost.stage import AttentionWork
 from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, ProgramTemplate, StepProgram
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.fluid.alike import Alike, alike_groups
-from tandem.planner.fluid.grouping import grouped
-from tandem.planner.fluid.groups import Schedule
-from tandem.planner.fluid.priced_sweep import group_works
+from tandem.planner.fluid.grouping import grouped, layer_kind
+from tandem.planner.fluid.groups import OpCounts, Schedule
+from tandem.planner.fluid.priced_sweep import sums_of
 from tandem.planner.fluid.queues import Work
 from tandem.planner.load import Load
 from tandem.scheduler.counting_compiler import CountedProgram
@@ -19,19 +19,27 @@ from tandem.spec.tier import Tier
 
 _NOTHING = Demand(0.0)
 _MAX_KNOWN = 10_000
-_Key = tuple[int, tuple[tuple[int, ...], ...], frozenset[int]]
-"""A schedule, the lanes' counts, and lanes that are left out."""
+_Shape = tuple[int, tuple[int, ...], frozenset[int]]
+"""A schedule, which lanes have one load, and lanes that are left out."""
 
 
-class _Known(NamedTuple):
-    """Of programs with equal counts.
+class _Priced(NamedTuple):
+    """Of programs of one shape: what costs the same in all of them is priced once.
+
+    A cohort with passes has a lane for each, all with its load, so that of its operations there are
+    as many as passes, and as few prices as of one pass.
 
     Attributes:
-        demands: of all operations but `single`, whose prices depend on more; by their places.
+        ops: operations that differ in price, each the first one of its kind.
+        single: places in `ops` of those whose prices depend on more than counts.
+        costs: different sums of operations by places in `ops`, added in the schedule's order.
+        cost_of: of each group, which of them it is.
     """
 
-    demands: list[Demand]
-    single: list[tuple[int, ProgramOp]]
+    ops: tuple[ProgramOp, ...]
+    single: tuple[int, ...]
+    costs: tuple[OpCounts, ...]
+    cost_of: tuple[int, ...]
 
 
 class SampledLane(NamedTuple):
@@ -67,16 +75,22 @@ class ProgramLoad:
     Attributes:
         lanes: by the template's lanes.
         transfers: of PAGES copies, in their order.
-        counts: of each lane, all that prices depend on but for attention.
+        firsts: of each lane, the first one with the same load.
+        counts: of each load, all that prices depend on but for attention.
     """
 
     lanes: tuple[Load, ...] = ()
     transfers: tuple[PageTransfer, ...] = ()
+    firsts: tuple[int, ...] = field(init=False)
     counts: tuple[tuple[int, ...], ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        seen: dict[int, int] = {}
+        firsts = tuple([seen.setdefault(id(lane), at) for at, lane in enumerate(self.lanes)])
         # the dataclass is frozen
-        object.__setattr__(self, "counts", tuple(map(_counts, self.lanes)))
+        object.__setattr__(self, "firsts", firsts)
+        counts = tuple([_counts(self.lanes[first]) for first in seen.values()])
+        object.__setattr__(self, "counts", counts)
 
 
 class ProgramCosts:
@@ -105,7 +119,9 @@ class ProgramCosts:
         self._schedules: dict[int, tuple[ProgramTemplate, Schedule]] = {}
         self._alike: dict[int, Alike | None] = {}
         self._cohorts: dict[int, LaneWork] = {}
-        self._known: dict[_Key, _Known] = {}
+        self._kind_of = layer_kind(windows, dense)
+        self._priced: dict[_Shape, _Priced] = {}
+        self._known: dict[tuple[_Shape, tuple[tuple[int, ...], ...]], list[Demand]] = {}
 
     def schedule(self, template: ProgramTemplate) -> Schedule:
         """The template's groups; templates recur, so each is grouped once."""
@@ -153,27 +169,60 @@ class ProgramCosts:
         self, schedule: Schedule, load: ProgramLoad, left_out: frozenset[int]
     ) -> Sequence[Work]:
         """What each group asks for, without the lanes that are left out."""
-        key = (id(schedule), load.counts, left_out)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) > _MAX_KNOWN:
-                self._known.clear()
-            known = self._known[key] = self._shared(schedule, load, left_out)
-        demands, pages = known.demands.copy(), iter(load.transfers)
-        for index, op in known.single:
+        shape = id(schedule), load.firsts, left_out
+        priced = self._priced.get(shape)
+        if priced is None:
+            if len(self._priced) > _MAX_KNOWN:
+                self._priced.clear()
+            priced = self._priced[shape] = self._price(schedule, load.firsts, left_out)
+        demands = self._shared(shape, priced, load, left_out).copy()
+        pages = iter(load.transfers)
+        for index in priced.single:
+            op = priced.ops[index]
             if op.part is Part.PAGES:
                 blocks = len(next(pages).source_blocks)
                 demands[index] = self._demands.of_blocks(op.queue, blocks)
             else:
                 demands[index] = self._demand(op, load, left_out)
-        return group_works(schedule, demands)
+        works = sums_of(priced.costs, demands)
+        return [works[number] for number in priced.cost_of]
 
-    def _shared(self, schedule: Schedule, load: ProgramLoad, left_out: frozenset[int]) -> _Known:
-        single = [(index, op) for index, op in enumerate(schedule.ops) if _is_single(op)]
-        demands = [
-            _NOTHING if _is_single(op) else self._demand(op, load, left_out) for op in schedule.ops
+    def _price(
+        self, schedule: Schedule, firsts: tuple[int, ...], left_out: frozenset[int]
+    ) -> _Priced:
+        """Which operations, and which sums of them, are of one price."""
+        numbers: dict[tuple[object, ...], int] = {}
+        ops: list[ProgramOp] = []
+        places: list[int] = []
+        for op in schedule.ops:
+            lanes = tuple(firsts[lane] for lane in op.lanes if lane not in left_out)
+            copy = op.ordinal if op.part is Part.PAGES else 0  # no two are alike
+            what = op.kind, op.queue, op.part, op.tier, self._kind_of(op), copy
+            number = numbers.setdefault((*what, bool(op.lanes), lanes), len(ops))
+            if number == len(ops):
+                ops.append(op)
+            places.append(number)
+        sums: dict[OpCounts, int] = {}
+        which = [
+            sums.setdefault(tuple((places[op], times) for op, times in cost), len(sums))
+            for cost in schedule.costs
         ]
-        return _Known(demands, single)
+        single = tuple(index for index, op in enumerate(ops) if _is_single(op))
+        return _Priced(tuple(ops), single, tuple(sums), tuple(which[n] for n in schedule.cost_of))
+
+    def _shared(
+        self, shape: _Shape, priced: _Priced, load: ProgramLoad, left_out: frozenset[int]
+    ) -> list[Demand]:
+        """Of all operations but the single ones, which programs with equal counts share."""
+        known = self._known.get((shape, load.counts))
+        if known is None:
+            if len(self._known) > _MAX_KNOWN:
+                self._known.clear()
+            known = self._known[shape, load.counts] = [
+                _NOTHING if _is_single(op) else self._demand(op, load, left_out)
+                for op in priced.ops
+            ]
+        return known
 
     def _demand(self, op: ProgramOp, load: ProgramLoad, left_out: frozenset[int]) -> Demand:
         lanes = [load.lanes[lane] for lane in op.lanes if lane not in left_out]

@@ -74,3 +74,12 @@ def test_64_requests_run_at_once() -> None:
     assert plan.max_num_seqs >= 64
     assert plan.max_host_seqs == 17  # one of which has its prompt read
     assert planned(QUICK.loads[0], "gpu-only").plan.max_host_seqs == 0
+
+
+@pytest.mark.parametrize("strategy", SimulatorBench((LOAD,)).strategies)
+def test_every_strategy_is_simulated(strategy: simulator.Simulated) -> None:
+    plan = planned(LOAD, strategy).plan
+    assert plan.strategy == strategy
+    assert (plan.interposition_budget == 32) == (
+        strategy in ("symmetric", "asymmetric", "neo", "apex", "auto")
+    )

@@ -55,6 +55,7 @@ def test_every_suite_has_help(commands: Commands, suite: str, flags: list[str]) 
         (["online", "--layers", "99"], "has 32 layers; lower --layers"),
         (["online", "--policy", "park-egger"], "policy 'park-egger' is one of batch jobs"),
         (["online", "--policy", "gpu-only/all"], "names no size of a step; write tokens"),
+        (["online", "--strategy", "rendezvous"], "chooses no steps; use one of auto, neo, apex"),
         (["online", "--plot", "cells.pdf"], "--plot writes a PNG"),
         (["online", "--papers", "--virtual"], "leave --virtual or --papers out"),
         (["online", "--papers", "--plain"], "leave --plain or --papers out"),

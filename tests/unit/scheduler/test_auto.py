@@ -12,6 +12,7 @@ from tests.unit.scheduler.priced_view import LAYERS, PROMPT, SETUP, all_decode, 
 from tandem.cost.step_prices import StepPrices
 from tandem.plan.program import StepProgram
 from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.auto import Auto
 from tandem.scheduler.strategies.step_options import (
     ALONE,
@@ -196,6 +197,30 @@ def test_a_request_starts_on_the_host_if_its_tokens_repay_its_prompt_there() -> 
 def test_no_request_starts_where_every_token_would_cost() -> None:
     prices = round_prices(LAYERS, layer_s=0.01, host_key_s=10.0, wait_s=10.0)
     assert admissions(prices, [asked("new", 200)]) == []
+
+
+def test_nobody_waits_for_being_the_first() -> None:
+    # whatever rides, each of four layers takes 1.7 s longer: among three rows on the host that is
+    # more than the 2 s that the accelerator takes for a token, among four it is less
+    prices = priced_pairs(1e-4)
+    prices = replace(prices, host=replace(prices.host, start_s=1.7))
+    one, two = asked("one", 100), asked("two", 100)
+    assert admissions(prices, [one], max_cohorts=0) == []
+    assert admissions(prices, [one, two], max_cohorts=0) == ["one", "two"]
+    assert admissions(prices, [one, asked("short", 2)], max_cohorts=0) == []
+
+
+def test_rows_on_the_accelerator_count_half_way_through_their_outputs() -> None:
+    with toy_engine(SETUP, LAYERS) as engine:
+        for number in range(4):
+            engine.core.add_request(asked(str(number), 60))
+        while not all_decode(engine):
+            engine.core.step()
+        view = engine.scheduler.view()
+        mine = view.runnable.decodes[view.rows.num_host_blocks[view.runnable.decodes] == 0]
+        work = StepCounter(view, priced_pairs(0.1)).half_way(mine)
+    assert len(mine) == work.queries == 2
+    assert work.keys == 2 * (PROMPT + 30)
 
 
 # one row's attention lasts half a sweep: riding with three makes a sweep 2.5 times as long, and in

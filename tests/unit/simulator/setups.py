@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from tests.unit.planner.questions import ask, short
 
 from tandem.models.catalogue import plannable_spec
+from tandem.plan.stepped import stepped
 from tandem.planner.answer import online_plan
 from tandem.planner.candidate import Strategy, candidate_of
 from tandem.planner.elsewhere import CpuHome, Elsewhere
@@ -88,6 +89,12 @@ def planned(
     if case.host_blocks is not None:
         plan = replace(plan, host_blocks=case.host_blocks)
     return Planned(question, option, plan)
+
+
+def in_steps(case: Case, strategy: str) -> Planned:
+    """The case's pools under a strategy that chooses each step."""
+    plan = planned(case, requests=12)
+    return replace(plan, plan=stepped(plan.plan, strategy))
 
 
 def workload(

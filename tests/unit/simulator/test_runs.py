@@ -125,7 +125,11 @@ def test_more_load_means_more_latency_and_no_more_than_the_capacity() -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "refusal"),
-    [("Auto", "unknown strategy"), ("", "unknown strategy"), ("neo", "use --policy neo")],
+    [
+        ("Auto", "unknown strategy"),
+        ("", "unknown strategy"),
+        ("simple", "use --policy simple"),
+    ],
 )
 def test_an_unknown_strategy_is_refused(strategy: str, refusal: str) -> None:
     question = planned(CASES["gpu-only"]).question
@@ -201,7 +205,7 @@ def test_over_the_job_a_plan_is_no_slower_than_the_accelerator_alone() -> None:
     question = ask("llama-3.1-8b", "rtx4090", prompt="512", generate="512", requests=60,
                    device_bytes=17 << 30, precision=Precision.uniform(DType.BFLOAT16))  # fmt: skip
     requests = workload(prompt="512", generate="512", requests=60)
-    plans = [plan_for(question, strategy) for strategy in ("auto", "gpu-only")]
+    plans = [plan_for(question, strategy) for strategy in (None, "gpu-only")]
     best, alone = (simulate(plan, requests).tokens_per_s for plan in plans)
     assert option_of(plans[0]).tokens_per_s >= option_of(plans[1]).tokens_per_s
     assert best >= 0.99 * alone

@@ -13,7 +13,8 @@ _ALL = "all cells"
 
 def overall_rows(rows: Sequence[BenchRow]) -> tuple[BenchRow, ...]:
     """By how much predictions and simulations miss what was executed, over all cells and policies
-    that differ in their plans, and in how many cells `auto` is at least equal to whoever is best.
+    that differ in their plans, and in how many cells `auto`, and the engine's own choice in each
+    step, is at least equal to whoever is best.
 
     Policies with the same plan share their windows, and therefore their figures.
     """
@@ -22,18 +23,19 @@ def overall_rows(rows: Sequence[BenchRow]) -> tuple[BenchRow, ...]:
         return ()
     word = rows[0].variant.partition(" ")[0]
     predicted, simulated = _errors(rows, PREDICTED), _errors(rows, SIMULATED)
-    case, variant = f"{_ALL}, {len(predicted)} plans", f"{word} all"
     errors = {"predicted, error": predicted, "simulated, error": simulated}
     found = [
-        row_of_samples(case, variant, metric, samples, "share", MOST_ERROR)
+        row_of_samples(
+            f"{_ALL}, {len(samples)} plans", f"{word} all", metric, samples, "share", MOST_ERROR
+        )
         for metric, samples in errors.items()
     ]
-    limits = [row.value for row in rows if row.metric == OVER_BEST]
-    if limits:
+    for chooser in dict.fromkeys(row.variant for row in rows if row.metric == OVER_BEST):
+        limits = [r.value for r in rows if r.metric == OVER_BEST and r.variant == chooser]
         share = sum(limit >= 1 for limit in limits) / len(limits)
         spread = min(limits), max(limits)
         found += [
-            BenchRow(f"{_ALL}, {len(limits)}", f"{word} auto", metric, value, unit, 1.0, told)
+            BenchRow(f"{_ALL}, {len(limits)}", chooser, metric, value, unit, 1.0, told)
             for metric, value, unit, told in (
                 (
                     "at least equal to the best other policy",

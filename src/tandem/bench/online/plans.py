@@ -1,6 +1,6 @@
 """Plans of every policy from a profile: nothing else is known here of the machine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tandem.bench.online.cell import DTYPE
@@ -8,6 +8,7 @@ from tandem.cost.step_prices import AttentionPrice, StepPrices
 from tandem.cost.step_rates import step_prices
 from tandem.memory.margin import margin_bytes
 from tandem.plan.online import OnlinePlan
+from tandem.plan.stepped import stepped
 from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.planner.answer import online_plan
 from tandem.planner.demand import Demands
@@ -24,6 +25,8 @@ from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.workload import Workload
 
+ENGINE = "engine"
+"""Before the name of a strategy that chooses each step."""
 _FITTED = TierLoad(1, 512), TierLoad(64, 512)
 """Batches by which attention on the host is priced: a start, and so much for each key."""
 
@@ -33,6 +36,7 @@ class Planned:
     """What a policy would do; None if it cannot run this at all.
 
     Attributes:
+        policy: or `engine` and the strategy that chooses each step of `auto`'s plan.
         question: that it was asked.
     """
 
@@ -40,6 +44,22 @@ class Planned:
     question: Question
     option: Option | None
     plan: OnlinePlan | None
+
+    @property
+    def predicted_per_s(self) -> float | None:
+        """Tokens per second; None where steps are chosen as they come: no plan is of these."""
+        if self.option is None or self.plan is None or self.plan.strategy in PRICED_STRATEGIES:
+            return None
+        return self.option.prediction.rates.tokens_per_s
+
+    def describe(self) -> str:
+        """What it does, in a line."""
+        if self.option is None or self.plan is None:
+            return "cannot run this"
+        found = self.option.candidate.describe(self.question.model.num_layers)
+        if self.plan.strategy in PRICED_STRATEGIES:
+            found += f"; each step chosen by {self.plan.strategy}"
+        return found
 
 
 def ask(
@@ -96,6 +116,23 @@ def plan_policies(question: Question, policies: Sequence[str]) -> tuple[Planned,
         plan = None if option is None else online_plan(search, option)
         planned.append(Planned(name, search.question, option, plan))
     return tuple(planned)
+
+
+def engine_rows(auto: Planned, strategies: Sequence[str]) -> Iterator[Planned]:
+    """The engine's own strategies, which choose each step, on the pools of a plan.
+
+    Args:
+        auto: whose plan has the pools.
+        strategies: as `stepped` takes them.
+    """
+    for strategy in strategies:
+        option = plan = None
+        if auto.plan is not None:
+            try:
+                option, plan = auto.option, stepped(auto.plan, strategy)
+            except ConfigError:
+                option = None  # layers that the strategy needs on the accelerator are elsewhere
+        yield replace(auto, policy=f"{ENGINE} {strategy}", option=option, plan=plan)
 
 
 def parse_policy(name: str) -> tuple[Policy, int | None]:

@@ -36,7 +36,8 @@ def _draw_rates(axes: "Axes", outcome: CellOutcome) -> None:
     figures = figures_of(outcome)
     names = [each.policy for each in figures]
     axes.barh(names, [each.executed for each in figures], color="lightsteelblue", label="executed")
-    axes.plot([each.predicted for each in figures], names, "k|", markersize=14, label="predicted")
+    said = {each.policy: each.predicted for each in figures if each.predicted is not None}
+    axes.plot([*said.values()], [*said], "k|", markersize=14, label="predicted")
     axes.plot([each.simulated for each in figures], names, "rx", label="simulated")
     if outcome.bound is not None:
         axes.axvline(outcome.bound.tokens_per_s, color="gray", linestyle=":", label="bound")

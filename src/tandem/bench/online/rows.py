@@ -10,6 +10,7 @@ from tandem.bench.online.bound import Bound
 from tandem.bench.online.cell import DTYPE
 from tandem.bench.online.latency_rows import latency_lines, latency_rows
 from tandem.bench.online.overall import OVER_BEST, PREDICTED, SIMULATED
+from tandem.bench.online.plans import ENGINE
 from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
@@ -19,6 +20,9 @@ from tandem.probes.interleave import PairedRatio, paired_ratio
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.hardware_file import load_hardware
 
+CHOOSING = AUTO, f"{ENGINE} {AUTO}"
+"""Those that are to be at least equal to the best of all others: of plans, and of steps."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyFigures:
@@ -26,13 +30,14 @@ class PolicyFigures:
 
     Attributes:
         rates: tokens per second, window by window.
-        predicted, simulated: by the planner in means, and by the simulator.
+        predicted, simulated: by the planner in means, and by the simulator; no plan predicts what
+            comes of steps that are chosen one by one.
         auto_over: of `auto`, paired; None of a policy whose plan is the same.
         reasons: for which windows are invalid, each once.
     """
 
     policy: str
-    predicted: float
+    predicted: float | None
     simulated: float
     rates: tuple[float, ...]
     auto_over: PairedRatio | None
@@ -61,7 +66,7 @@ def figures_of(outcome: CellOutcome) -> tuple[PolicyFigures, ...]:
         found.append(
             PolicyFigures(
                 each.policy,
-                each.option.prediction.rates.tokens_per_s,
+                each.predicted_per_s,
                 outcome.simulated[each.policy],
                 rates,
                 None if same else paired_ratio(auto, rates),
@@ -75,12 +80,14 @@ def figures_of(outcome: CellOutcome) -> tuple[PolicyFigures, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BestOther:
-    """How `auto` compares with the best of the other policies, by the median window.
+    """How one that chooses compares with the best of the others, by the median window.
 
     Attributes:
-        lower_95: of the paired ratio; 1 if its plan is `auto`'s.
+        chooser: `auto`'s plan, or the engine's own choice in each step. policy: the best other.
+        lower_95: of the paired ratio; 1 if both do the same.
     """
 
+    chooser: str
     policy: str
     lower_95: float
 
@@ -91,16 +98,20 @@ class BestOther:
 
     def __str__(self) -> str:
         verdict = "at least equal" if self.equalled else "NOT shown to be equal"
-        return f"auto is {verdict} to the best other, {self.policy}: lower 95% {self.lower_95:.3f}"
+        ratio = f"lower 95% {self.lower_95:.3f}"
+        return f"{self.chooser} is {verdict} to the best other, {self.policy}: {ratio}"
 
 
-def best_other(figures: Sequence[PolicyFigures]) -> BestOther | None:
-    """None if `auto` is alone."""
-    others = [each for each in figures if each.policy != AUTO]
-    if not others:
+def best_other(figures: Sequence[PolicyFigures], chooser: str = AUTO) -> BestOther | None:
+    """None if there is no such chooser, or it is alone."""
+    own = next((each.rates for each in figures if each.policy == chooser), None)
+    others = [each for each in figures if each.policy != chooser]
+    if not others or own is None:
         return None
     best = max(others, key=lambda each: each.executed)
-    return BestOther(best.policy, 1.0 if best.auto_over is None else best.auto_over.lower_95)
+    same = own == best.rates  # windows are shared by those that do the same
+    limit = 1.0 if same else paired_ratio(own, best.rates).lower_95
+    return BestOther(chooser, best.policy, limit)
 
 
 def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
@@ -114,7 +125,8 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
         row = partial(BenchRow, case, variant)
         limit = None if bound is None else bound.tokens_per_s
         rows.append(row_of_samples(case, variant, "throughput", each.rates, "tokens/s", limit))
-        rows.append(row(PREDICTED, each.predicted / each.executed, "ratio", 1.0))
+        if each.predicted is not None:
+            rows.append(row(PREDICTED, each.predicted / each.executed, "ratio", 1.0))
         rows.append(row(SIMULATED, each.simulated / each.executed, "ratio", 1.0))
         if each.auto_over is not None:
             ratio = each.auto_over
@@ -122,9 +134,15 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
                 row("auto over it, paired", ratio.median, "ratio", 1.0, ratio.spread),
                 row("auto over it, lower 95%", ratio.lower_95, "ratio", 1.0),
             ]
-        best = best_other(tuple(figures.values())) if each.policy == AUTO else None
+        best = best_other([*figures.values()], each.policy) if each.policy in CHOOSING else None
         if best is not None:
             rows.append(row(OVER_BEST, best.lower_95, "ratio", 1.0))
+        if each.policy.startswith(ENGINE) and alone is not None:
+            ratio = paired_ratio(each.rates, alone.rates)
+            rows += [
+                row("over gpu-only, paired", ratio.median, "ratio", 1.0, ratio.spread),
+                row("over gpu-only, lower 95%", ratio.lower_95, "ratio", 1.0),
+            ]
         if each.policy == AUTO and alone is not None and bound is not None:
             rows += _captured(row, each, alone, bound)
         if outcome.bed.word == PACED:
@@ -193,9 +211,7 @@ def describe(outcome: CellOutcome) -> list[str]:
     if bound is not None and alone is not None:
         most, plans = (each / alone.executed for each in (bound.tokens_per_s, bound.of_plans))
         lines.append(f"  bound {most:.2f}x gpu-only: {bound.how}; no plan exceeds {plans:.2f}x")
-    best = best_other(figures)
-    if best is not None:
-        lines.append(f"  {best}")
+    lines += [f"  {best}" for each in CHOOSING if (best := best_other(figures, each)) is not None]
     for each in figures:
         lines += _policy_lines(outcome, each, alone, bound)
     lines += [
@@ -231,13 +247,15 @@ def _policy_lines(
         against = f"auto over it {ratio.median:.3f} (lower 95% {ratio.lower_95:.3f})"
     report = each.windows[-1].report
     planned = next(p for p in outcome.planned if p.policy == each.policy)
-    assert planned.option is not None
+    said = [] if each.predicted is None else [("predicted", each.predicted)]
+    told = ", ".join(
+        f"{word} {rate:8.1f} ({rate / each.executed - 1:+.1%})"
+        for word, rate in (*said, ("simulated", each.simulated))
+    )
     lines = [
-        f"  {each.policy:14} {each.executed:8.1f} tokens/s, predicted {each.predicted:8.1f} "
-        f"({each.predicted / each.executed - 1:+.1%}), simulated {each.simulated:8.1f} "
-        f"({each.simulated / each.executed - 1:+.1%}); {against}",
-        f"    {planned.option.candidate.describe(outcome.cell.model.num_layers)}; accelerator "
-        f"{report.accel_busy:.0%} busy, CPU {report.cpu_busy:.0%}",
+        f"  {each.policy:14} {each.executed:8.1f} tokens/s, {told}; {against}",
+        f"    {planned.describe()}; accelerator {report.accel_busy:.0%} busy, CPU "
+        f"{report.cpu_busy:.0%}",
     ]
     if each.invalid and outcome.bed.word == PACED:
         lines.append(f"    INVALID in {each.invalid} of {len(each.windows)} windows, such as:")

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 
 from tandem.bench.online.cell import Load, OnlineCell, make_cell
 from tandem.bench.online.plans import parse_policy
+from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.spec.errors import ConfigError
 
 _HARDWARE = ("t4-scaled", "a10g-scaled", "rtx4090-scaled")
 _MODELS = ("llama-3.1-8b", "llama-2-7b")
 _LOADS = (Load(1, 50), Load(1, 1000), Load(512, 64), Load(512, 512))
+_STRATEGIES = ("auto", "neo", "apex")
 _TERMS, _TILE_ROWS, _JITTER = 0.3, 64, 0.02
 
 
@@ -26,6 +28,28 @@ def check_policies(names: Iterable[str]) -> None:
     """
     for name in names:
         parse_policy(name)
+
+
+def choose_strategies(named: Sequence[str] | None, *, policies: bool) -> tuple[str, ...]:
+    """Of the engine's strategies that choose each step, those named; the usual ones where nothing
+    is, policies neither.
+
+    Args:
+        policies: whether some are named.
+
+    Raises:
+        ConfigError: one chooses no steps.
+    """
+    for name in named or ():
+        if name not in PRICED_STRATEGIES:
+            raise ConfigError(
+                f"--strategy '{name}' chooses no steps; use one of {', '.join(PRICED_STRATEGIES)}, "
+                "or --policy for plans",
+                param="strategy",
+            )
+    if named or policies:
+        return tuple(dict.fromkeys(named or ()))
+    return _STRATEGIES
 
 
 def choose_cells(

@@ -19,12 +19,13 @@ from tandem.bench.online.arrivals import Arrivals, Point, serve_arrivals
 from tandem.bench.online.bed import Bed, virtual_bed
 from tandem.bench.online.bound import Bound, bound_of
 from tandem.bench.online.cell import OnlineCell
-from tandem.bench.online.plans import Planned, plan_policies
+from tandem.bench.online.plans import Planned, engine_rows, plan_policies
 from tandem.bench.online.simulated import steady_tokens_per_s
 from tandem.bench.online.window import PacedRun, Window, steady_run
 from tandem.bench.own_core import own_core
 from tandem.plan.online import OnlinePlan
 from tandem.planner.policies import POLICIES
+from tandem.planner.question import Question
 from tandem.probes.effort import Effort
 from tandem.spec.errors import ConfigError
 
@@ -43,6 +44,7 @@ class OnlineBench:
 
     Attributes:
         policies: beside `auto` and `gpu-only`; empty: all that can be planned.
+        strategies: of the engine's own, those that choose each step of `auto`'s plan.
         pairs: windows of every plan, in turns.
         window_s: least time of one.
         virtual: time is; the host's rates are told, and nothing is measured.
@@ -59,6 +61,16 @@ class OnlineBench:
     arrivals: Arrivals = field(default_factory=Arrivals)
     replay_steps: int = 0
     effort: Effort | None = None
+    strategies: tuple[str, ...] = ()
+
+    def planned(self, question: Question, cell: OnlineCell) -> tuple[Planned, ...]:
+        """Plans of all policies, `auto` first, and what the engine's own strategies do with its.
+
+        Raises:
+            ConfigError: an unknown policy, or one that cannot be planned.
+        """
+        planned = plan_policies(question, self.names(cell))
+        return (*planned, *engine_rows(planned[0], self.strategies))
 
     def names(self, cell: OnlineCell) -> tuple[str, ...]:
         """Of all policies, `auto` first; the accelerator alone over sizes of chunks if there are
@@ -96,12 +108,16 @@ class CellOutcome:
 
 
 def run_online(
-    bench: OnlineBench, cells: Sequence[OnlineCell], report: Callable[[str], None]
+    bench: OnlineBench,
+    cells: Sequence[OnlineCell],
+    report: Callable[[str], None],
+    ended: Callable[[CellOutcome], None] = lambda _: None,
 ) -> list[CellOutcome]:
     """Every cell, one after the other.
 
     Args:
         report: told in words what is being done.
+        ended: told of each cell when it is done.
 
     Raises:
         ConfigError: the machine has a single core, an unknown policy, or a cell that nothing fits,
@@ -113,15 +129,23 @@ def run_online(
 
         for cell in cells:
             check_replayed(cell)
+    outcomes: list[CellOutcome] = []
+
+    def take(outcome: CellOutcome) -> None:
+        outcomes.append(outcome)
+        ended(outcome)
+
     if bench.virtual:
-        return [_run_cell(bench, cell, virtual_bed(cell), report) for cell in cells]
+        for cell in cells:
+            take(_run_cell(bench, cell, virtual_bed(cell), report))
+        return outcomes
     from tandem.bench.online.measured import measured_bed
 
     with own_core() as cores:
-        return [
-            _run_cell(bench, cell, measured_bed(cell, cores, bench.effort, report), report)
-            for cell in cells
-        ]
+        for cell in cells:
+            bed = measured_bed(cell, cores, bench.effort, report)
+            take(_run_cell(bench, cell, bed, report))
+    return outcomes
 
 
 def _run_cell(
@@ -129,14 +153,13 @@ def _run_cell(
 ) -> CellOutcome:
     report(str(cell))
     begin = time.perf_counter()
-    planned = plan_policies(bed.question, bench.names(cell))
+    planned = bench.planned(bed.question, cell)
     report(f"planned in {time.perf_counter() - begin:.1f} s")
     if planned[0].plan is None:
         raise ConfigError(f"{cell}: nothing fits; lower --layers", param="layers")
     for each in planned:
-        if each.option is not None:
-            described = each.option.candidate.describe(cell.model.num_layers)
-            report(f"{each.policy}: {described}; {each.option.prediction.rates.tokens_per_s:.1f}/s")
+        rate = each.predicted_per_s
+        report(f"{each.policy}: {each.describe()}" + ("" if rate is None else f"; {rate:.1f}/s"))
     simulated = _simulate(bench, cell, planned, report)
     windows = _execute(bench, cell, bed, planned, report)
     alone = next(each.option for each in planned if each.policy == BASELINE)

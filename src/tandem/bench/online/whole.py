@@ -11,7 +11,7 @@ from functools import partial
 from tandem.bench.online.arrivals import Arrivals, different_plans
 from tandem.bench.online.bed import question_of
 from tandem.bench.online.cell import Load, OnlineCell, make_cell
-from tandem.bench.online.plans import Planned, plan_policies
+from tandem.bench.online.plans import Planned
 from tandem.bench.online.simulated import simulated, steady_tokens_per_s
 from tandem.bench.online.suite import AUTO, BASELINE, OnlineBench
 from tandem.bench.records import BenchRow
@@ -75,7 +75,7 @@ def run_whole(
 def _run_cell(bench: OnlineBench, cell: OnlineCell, report: Callable[[str], None]) -> WholeOutcome:
     report(str(cell))
     question = question_of(cell, cell.hardware, cell.load.workload())
-    planned = plan_policies(question, bench.names(cell))
+    planned = bench.planned(question, cell)
     if planned[0].plan is None:
         raise ConfigError(f"{cell}: nothing fits", param="hardware")
     plans = different_plans(planned)
@@ -113,9 +113,9 @@ def rows_of(outcome: WholeOutcome) -> Iterator[BenchRow]:
             partial(BenchRow, str(outcome.cell), f"simulated {each.policy}"),
             rates[each.policy],
         )
-        predicted = each.option.prediction.rates.tokens_per_s
         yield row("throughput", rate, "tokens/s", outcome.ceiling)
-        yield row("predicted over simulated", predicted / rate, "ratio", 1.0)
+        if each.predicted_per_s is not None:
+            yield row("predicted over simulated", each.predicted_per_s / rate, "ratio", 1.0)
         yield row("auto over it", rates[AUTO] / rate, "ratio", 1.0)
     for share, policies, seen in outcome.points:
         case = f"{outcome.cell}; {share:.0%} of gpu-only's requests per second"
@@ -135,9 +135,9 @@ def describe(outcome: WholeOutcome) -> Iterator[str]:
         if each.option is None:
             yield f"  {each.policy}: cannot run this"
             continue
-        rate, predicted = outcome.tokens_per_s[each.policy], each.option.prediction.rates
+        rate, predicted = outcome.tokens_per_s[each.policy], each.predicted_per_s
+        told = "" if predicted is None else f", predicted {predicted:8.1f}"
         yield (
-            f"  {each.policy:14} {rate:8.1f} tokens/s, predicted {predicted.tokens_per_s:8.1f}; "
-            f"auto over it {outcome.tokens_per_s[AUTO] / rate:.3f}; "
-            f"{each.option.candidate.describe(outcome.cell.model.num_layers)}"
+            f"  {each.policy:14} {rate:8.1f} tokens/s{told}; "
+            f"auto over it {outcome.tokens_per_s[AUTO] / rate:.3f}; {each.describe()}"
         )

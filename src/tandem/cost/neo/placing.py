@@ -32,20 +32,6 @@ class Draft:
         second = SubBatchTimes(linear_s(self.second_tokens), 0.0, self.second_host_s)
         return PipelinedLayer(first, second, launch_s)
 
-    def with_row(self, batch: int, host_attention_s: float) -> "Draft":
-        """One more decoding row whose KV lies on the host."""
-        if batch:
-            return replace(
-                self,
-                second_tokens=self.second_tokens + 1,
-                second_host_s=self.second_host_s + host_attention_s,
-            )
-        return replace(
-            self,
-            first_tokens=self.first_tokens + 1,
-            first_host_s=self.first_host_s + host_attention_s,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Placing:
@@ -63,17 +49,33 @@ def place_host_rows(
     Args:
         host_attention_s: per layer, of each row.
     """
+    # `PipelinedLayer.hides_host` of the draft with a row more, in sums: a scheduler asks in every
+    # step for hundreds of rows, of which most change nothing
+    first, second = draft.first_tokens, draft.second_tokens
+    first_host_s, second_host_s = draft.first_host_s, draft.second_host_s
+    attention_s = draft.accelerator_attention_s
+    first_s, more_first_s = linear_s(first), linear_s(first + 1)
+    second_s, more_second_s = linear_s(second), linear_s(second + 1)
     batches: list[int | None] = []
     for time_s in host_attention_s:
-        for batch in (1, 0):
-            tried = draft.with_row(batch, time_s)
-            if tried.layer(linear_s).hides_host:
-                draft = tried
-                batches.append(batch)
-                break
+        if (
+            first_s - (second_host_s + time_s) >= 0
+            and more_second_s + attention_s - first_host_s >= 0
+        ):
+            batches.append(1)
+            second, second_host_s = second + 1, second_host_s + time_s
+            second_s, more_second_s = more_second_s, linear_s(second + 1)
+        elif (
+            more_first_s - second_host_s >= 0
+            and second_s + attention_s - (first_host_s + time_s) >= 0
+        ):
+            batches.append(0)
+            first, first_host_s = first + 1, first_host_s + time_s
+            first_s, more_first_s = more_first_s, linear_s(first + 1)
         else:
             batches.append(None)
-    return Placing(draft, tuple(batches))
+    placed = Draft(first, second, attention_s, first_host_s, second_host_s)
+    return Placing(placed, tuple(batches))
 
 
 def drop_host_prefills(draft: Draft, prefill_tokens: Sequence[int], linear_s: LinearTime) -> int:

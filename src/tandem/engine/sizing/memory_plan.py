@@ -22,7 +22,6 @@ from tandem.engine.sizing.plan_checks import (
 from tandem.engine.sizing.planned import require_room
 from tandem.engine.sizing.step_bounds import (
     cohorts_of,
-    interposition_budget_of,
     largest_step,
     strategy_of,
 )
@@ -38,6 +37,7 @@ from tandem.memory.sizing import PoolSizes, size_pools
 from tandem.memory.workspace import KERNEL_SCRATCH_BYTES, LargestStep, workspace_bytes
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import CpuRule, SweepChoice
+from tandem.plan.usual_cohorts import usual_passes
 from tandem.plan.weights import PlacedWeights, WeightPlacement
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, ShortOfMemoryError
@@ -330,7 +330,7 @@ def _filled(
         cpu_rules=rules,
         kv_placement=config.kv_placement,
         max_host_seqs=config.max_host_seqs,
-        interposition_budget=interposition_budget_of(config, strategy, placed.layers),
+        interposition_budget=usual_passes(strategy, placed.layers, config.interposition_budget),
         notes=notes + length_notes,
     )
 

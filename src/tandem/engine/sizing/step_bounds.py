@@ -5,12 +5,9 @@ from tandem.engine.sizing.plan_checks import may_choose_steps
 from tandem.memory.sizing import PoolSizes
 from tandem.memory.workspace import LargestStep
 from tandem.plan.online import OnlinePlan
-from tandem.plan.strategy_names import COHORT_STRATEGIES, PASS_STRATEGIES
-from tandem.plan.weights import WeightPlacement, homes_by_layer
+from tandem.plan.strategy_names import COHORT_STRATEGIES
+from tandem.plan.usual_cohorts import usual_cohorts
 from tandem.spec.config import EngineConfig
-
-_MAX_COHORTS, _MAX_COHORT_ROWS = 1, 256
-_TURNS = 2  # cohorts where steps are chosen: they take turns where the CPU does not keep up
 
 
 def largest_step(
@@ -43,24 +40,8 @@ def largest_step(
 
 
 def cohorts_of(config: EngineConfig, strategy: str) -> tuple[int, int]:
-    """How many may be under way, and their rows: two where steps are chosen, where they take turns,
-    all on the host, and where both join every sweep.
-    """
-    if strategy not in ("auto", "symmetric", "rendezvous-ahead"):
-        return _MAX_COHORTS, _MAX_COHORT_ROWS
-    hosted = config.max_host_seqs or config.max_num_seqs
-    return _TURNS, min(_MAX_COHORT_ROWS, -(-hosted // _TURNS))
-
-
-def interposition_budget_of(
-    config: EngineConfig, strategy: str, placement: tuple[WeightPlacement, ...]
-) -> int:
-    """Unless it is bounded, a cohort may have a pass beside every layer, if all are resident."""
-    homes = homes_by_layer(placement).values()
-    if strategy not in PASS_STRATEGIES or any(home != "resident" for home in homes):
-        return 0
-    asked = config.interposition_budget
-    return len(homes_by_layer(placement)) if asked is None else asked
+    """How many may be under way, and their rows."""
+    return usual_cohorts(strategy, config.max_host_seqs or config.max_num_seqs)
 
 
 def strategy_of(config: EngineConfig, sizes: PoolSizes, *, chooses: bool) -> str:

@@ -1,6 +1,6 @@
 """A schedule and what its operations ask for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tandem.planner.demand import Demand
@@ -25,8 +25,13 @@ class PricedSweep:
 
 def group_works(schedule: Schedule, demands: Sequence[Demand]) -> list[Work]:
     """What each group asks for: the sum of its operations, their mean rate of the host's memory."""
-    works = [_work(ops, demands) for ops in schedule.costs]
+    works = sums_of(schedule.costs, demands)
     return [works[number] for number in schedule.cost_of]
+
+
+def sums_of(costs: Iterable[OpCounts], demands: Sequence[Demand]) -> list[Work]:
+    """What sums of operations ask for, each by its places in `demands`."""
+    return [_work(ops, demands) for ops in costs]
 
 
 def _work(ops: OpCounts, demands: Sequence[Demand]) -> Work:

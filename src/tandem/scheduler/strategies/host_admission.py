@@ -36,18 +36,23 @@ class HostAdmission:
         """Without the first request that had better wait for the accelerator, and all behind it.
 
         Nobody waits for what is not there: where nothing decodes on the accelerator, all are kept.
+        Nor does anybody for being the first: what is sent to the host, and begun there, in each
+        layer for one would not pay, but may for all that are to start.
         """
         if self.view.config.kv_placement != "auto" or not len(self.mine):
             return proposal
         waiting = iter(self.view.waiting)  # admissions are in their order
-        hosted = 0
-        for place, admission in enumerate(proposal.admissions):
-            if admission.device_limit != _ON_HOST:
+        starting = {
+            place: next(each for each in waiting if each.request_id == admission.request_id)
+            for place, admission in enumerate(proposal.admissions)
+            if admission.device_limit == _ON_HOST
+        }
+        for hosted, (place, sequence) in enumerate(starting.items(), start=1):
+            if self._is_due(sequence) or self._pays(sequence, hosted):
                 continue
-            hosted += 1
-            sequence = next(each for each in waiting if each.request_id == admission.request_id)
-            if not (self._is_due(sequence) or self._pays(sequence, hosted)):
-                return replace(proposal, admissions=proposal.admissions[:place])
+            if hosted == 1 and self._pay_together([*starting.values()]):
+                return proposal
+            return replace(proposal, admissions=proposal.admissions[:place])
         return proposal
 
     def is_too_slow_for(self, sequence: Sequence) -> bool:
@@ -63,7 +68,8 @@ class HostAdmission:
         if not len(self.mine):
             return True
         prompt = len(sequence.tokens)
-        alone, ways = self._beside(1, prompt + (sequence.limit - prompt) / 2)
+        alone = self.counter.work(StepProposal(decode=self.mine), ())
+        ways = self._beside(alone, 1, prompt + (sequence.limit - prompt) / 2)
         tokens_per_s = [
             (each.decoded - alone.decodes) / (len(self.hosted) + 1) / each.time_s
             for each in ways
@@ -76,6 +82,15 @@ class HostAdmission:
         prompt = len(sequence.tokens)
         left = sequence.limit - prompt
         return left * self._gain_s(coming, prompt + left / 2) > self._prompt_s(prompt)
+
+    def _pay_together(self, sequences: list[Sequence]) -> bool:
+        """Whether each one's tokens repay its prompt if all of them start."""
+        if len(sequences) == 1:
+            return False
+        lengths = [(len(each.tokens), each.limit - len(each.tokens)) for each in sequences]
+        context = sum(prompt + left / 2 for prompt, left in lengths) / len(lengths)
+        gain_s = self._gain_s(len(sequences), context)
+        return all(left * gain_s > self._prompt_s(prompt) for prompt, left in lengths)
 
     def _is_due(self, sequence: Sequence) -> bool:
         """Whether its first token will be in time if its prompt is read on the host now, but not
@@ -98,9 +113,16 @@ class HostAdmission:
         return self.prices.num_layers * max(0.0, on_host_s - self.prices.device.seconds(work))
 
     def _gain_s(self, coming: int, context: float) -> float:
-        """Of the accelerator's time, what each token of a row on the host saves at best."""
+        """Of the accelerator's time, what each token of a row on the host saves at best.
+
+        Its tokens come one by one, beside rows that grow as it does, or are followed by others:
+        those count as in the middle of their outputs, too. Else rows that have all just begun would
+        seem to be attended to in no time, for as long as they go on.
+        """
         mine = len(self.mine)
-        alone, ways = self._beside(coming, context)
+        alone = self.counter.work(StepProposal(decode=self.mine), ())
+        alone = alone._replace(device=self.counter.half_way(self.mine))
+        ways = self._beside(alone, coming, context)
         alone_s = self.prices.forecast(alone).time_s
         token_s = alone_s / mine
         gains = [
@@ -110,14 +132,13 @@ class HostAdmission:
         ]
         return max(gains, default=0.0)
 
-    def _beside(self, coming: int, context: float) -> tuple[StepWork, list[StepForecast]]:
-        """The accelerator's rows alone, and the ways in which those on the host are attended beside
-        them if `coming` more start there.
+    def _beside(self, alone: StepWork, coming: int, context: float) -> list[StepForecast]:
+        """The ways in which rows on the host are attended beside the accelerator's if `coming` more
+        start there.
         """
         rows = len(self.hosted) + coming
         keys = float(self.counter.host_keys(self.hosted).sum()) + coming * context
-        alone = self.counter.work(StepProposal(decode=self.mine), ())
-        return alone, self._ways(alone, rows, keys)
+        return self._ways(alone, rows, keys)
 
     def _ways(self, alone: StepWork, rows: int, keys: float) -> list[StepForecast]:
         """A step in which all on the host ride along, and ones in which they are in cohorts."""
