@@ -52,6 +52,10 @@ def test_a_job_planned_for_gives_the_same_tokens_also_after_a_kill(tmp_path: Pat
     output = tmp_path / "out.jsonl"
     kill_after(tandem(*arguments(tmp_path, "out.jsonl", *SMALL)), output, 3)
     num_done = output.read_bytes().count(b"\n")
+    left_plan = ("--plan", str(tmp_path / "out.jsonl.plan.json"))
+    refused = run_here(*arguments(tmp_path, "out.jsonl", *left_plan))
+    assert refused.returncode == 2
+    assert "resume with --plan auto" in refused.stderr
     done = run_here(*arguments(tmp_path, "out.jsonl", *SMALL, "--no-isolate-engine"))
     assert done.returncode == 0, done.stderr
     left = NUM_LINES - num_done

@@ -1,23 +1,30 @@
 """The offline bench end to end on a small cell: whole jobs in virtual time, beside their bound."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.integration.test_block_adapting import mistold
 
 from tandem.bench.offline import ablations, suite
 from tandem.bench.offline.breakdown import Breakdown
-from tandem.bench.offline.cell import CellName, make_cell
+from tandem.bench.offline.cell import CellName, OfflineCell, make_cell
+from tandem.bench.offline.cut_ratios import CUT, cut_ratios, describe_ratios, ratio_rows
 from tandem.bench.offline.few_bits import FewBitsOutcome, run_few_bits
 from tandem.bench.offline.few_bits import describe as describe_few_bits
 from tandem.bench.offline.few_bits import rows_of as few_bits_rows
 from tandem.bench.offline.grid import GRID
+from tandem.bench.offline.held_out import CORRECTED, FIXED, INFORMED, run_held_out
+from tandem.bench.offline.held_out import describe as describe_held_out
+from tandem.bench.offline.held_out import rows_of as held_out_rows
 from tandem.bench.offline.job import Executed, execute
 from tandem.bench.offline.plans import ask
 from tandem.bench.offline.plot import plot_offline
+from tandem.bench.offline.renewed_job import RenewedJob, execute_renewed
 from tandem.bench.offline.rows import describe, rows_of
-from tandem.bench.offline.selection import CELLS, check_room, choose_cells
+from tandem.bench.offline.selection import CELLS, QUICK_CELLS, check_room, choose_cells
 from tandem.bench.offline.split import run_splits
 from tandem.bench.offline.suite import OfflineOutcome, run_offline
 from tandem.bench.online.cell import Load
@@ -335,8 +342,93 @@ def test_what_is_done_of_a_long_run_is_written_before_the_rest(
     with pytest.raises(RuntimeError, match="the second cell"):
         bench_offline.offline(path, None, quick=True)
     record = BenchRecord.from_json(path.read_text("utf-8"))
-    assert [row.value for row in record.rows] == [row.value for row in rows_of(outcome)]
+    rows = [*rows_of(outcome), *ratio_rows(outcome.cell)]
+    assert [row.value for row in record.rows] == [row.value for row in rows]
     assert record.notes == ("unfinished: 1 of 2 cells",)
+
+
+def test_a_run_that_was_cut_goes_on_where_its_record_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcome: OfflineOutcome
+) -> None:
+    path, other = tmp_path / "offline.json", make_cell(QUICK_CELLS[1], 8, outcome.cell.truth)
+    given: list[str] = []
+
+    def run(_: object, cells: Sequence[OfflineCell], __: object) -> Iterator[OfflineOutcome]:
+        given.extend(map(str, cells))
+        yield from (replace(outcome, cell=cell) for cell in cells)
+
+    def asks(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["tandem", "bench", "offline", *words])
+
+    monkeypatch.setattr(suite, "run_offline", run)
+    asks("--quick", "--only", "t4", "--json", str(path), "--resume")
+    bench_offline.offline(path, None, only=["t4"], quick=True, resume=True)
+    asks("--quick", "--resume", "--json", str(path))
+    bench_offline.offline(path, None, quick=True, resume=True)
+    assert [name.split(",")[0] for name in given] == ["NVIDIA T4", "NVIDIA A100 SXM4 40 GB"]
+    record = BenchRecord.from_json(path.read_text("utf-8"))
+    cases = list(dict.fromkeys(row.case for row in record.rows))
+    assert cases == given
+    assert cases[0] == str(other)
+    for case in cases:
+        cut = [row for row in record.rows if (row.case, row.variant) == (case, CUT)]
+        assert [row.metric for row in cut] == [each.name for each in cut_ratios(other)]
+        assert len([row for row in record.rows if row.case == case]) == len(
+            list(rows_of(outcome))
+        ) + len(cut)
+    asks("--quick", "--seed", "2", "--resume", "--json", str(path))
+    with pytest.raises(ConfigError, match="was written by another command"):
+        bench_offline.offline(path, None, quick=True, seed=2, resume=True)
+    with pytest.raises(ConfigError, match="add --json FILE"):
+        bench_offline.offline(None, None, quick=True, resume=True)
+
+
+def test_ratios_of_a_cut_pair_are_those_of_the_whole_one_as_described() -> None:
+    """Its truth deviates, and is no matter of the cut."""
+    cell = make_cell(NAMED, 4, truth_of(1, plain=False))
+    assert cell.hardware.host.flops_per_s != cell.pair.host.flops_per_s
+    assert cell.described.host.flops_per_s == cell.pair.host.flops_per_s
+    found = {ratio.name: ratio for ratio in cut_ratios(cell)}
+    assert found["host FLOP per byte"].off == 0
+    assert not any(ratio.flagged for ratio in found.values())
+    twice = replace(cell, model=replace(cell.model, num_layers=8))
+    off = {ratio.name: ratio for ratio in cut_ratios(twice)}["accelerator memory to weights"]
+    assert off.flagged
+    assert any("off by more than 20%" in line for line in describe_ratios(twice))
+
+
+def test_a_job_goes_over_to_a_plan_for_the_machine_as_it_is_found() -> None:
+    """Planned for half of its requests, so that blocks follow each other."""
+    named = replace(NAMED, load=Load(256, 24), requests=200)
+    cell = make_cell(named, 4, Perturbation())
+    question = mistold(ask(replace(cell, requests=96)))
+    option = OfflineSearch(question).best(find_offline_policy("auto"))
+    assert option is not None
+    jobs: dict[bool, RenewedJob] = {}
+    for adapts in (True, False):
+        plan = offline_plan(OfflineSearch(question), option.candidate, adapts=adapts)
+        jobs[adapts] = execute_renewed(cell, offline_plan_file(cell.model_name, question, plan))
+    wanted = sum(shape.generated_tokens for shape in cell.workload.requests)
+    assert {job.tokens for job in jobs.values()} == {wanted}
+    assert jobs[True].plans > jobs[False].plans == 1
+    assert jobs[True].wall_s < 0.95 * jobs[False].wall_s
+    assert all("a pass was predicted to take" in job.said[0] for job in jobs.values())
+
+
+def test_the_informed_plan_stands_beside_what_was_planned_unmeasured() -> None:
+    cell = make_cell(NAMED, 4, truth_of(1, plain=False))
+    (found,) = run_held_out([cell], lambda _: None)
+    assert [run.name for run in found.runs] == [INFORMED, CORRECTED, FIXED]
+    assert found.runs[0].option != found.runs[1].option
+    rows = list(held_out_rows(found))
+    shares = [row.value for row in rows if row.metric == "of the informed plan"]
+    assert shares[0] == 1
+    assert all(0.5 < share < 1.05 for share in shares)
+    assert found.most_per_s is not None
+    assert all(run.executed.tokens_per_s <= found.most_per_s * 1.02 for run in found.runs)
+    text = "\n".join(describe_held_out(found))
+    assert "not corrected" in text
+    assert "of the informed plan" in text
 
 
 def test_kv_is_shared_out_in_so_many_parts() -> None:

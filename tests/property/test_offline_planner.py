@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.unit.planner.questions import ask, short
 
+from tandem.bench.offline.ablations import LEVERS, Ablation
 from tandem.engine.sizing.block_memory import plan_block_memory
 from tandem.engine.sizing.capacities import Capacities
 from tandem.models.catalogue import plannable_spec
@@ -183,6 +184,19 @@ def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
         if option is not None:
             assert best is not None, policy.name
             assert best.tokens_per_s >= option.tokens_per_s * (1 - 1e-6), policy.name
+
+
+@settings(max_examples=6)
+@given(questions(), st.sampled_from(LEVERS[1:]))
+def test_the_plan_is_at_least_as_good_as_without_one_of_its_means(
+    question: Question, lever: Ablation
+) -> None:
+    search = OfflineSearch(question)
+    best = search.best(AUTO)
+    without = OfflineSearch(question).best(lever.policy)  # knows nothing of the plan
+    if without is not None:
+        assert best is not None, lever.name
+        assert best.tokens_per_s >= 0.99 * without.tokens_per_s, lever.name
 
 
 @settings(max_examples=4)

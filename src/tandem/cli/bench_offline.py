@@ -3,18 +3,32 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
-from tandem.cli.bench_records import JsonOption, finish, report, start, write_so_far
+from tandem.cli.bench_records import (
+    JsonOption,
+    command_line,
+    finish,
+    report,
+    start,
+    write_so_far,
+)
 
 if TYPE_CHECKING:
     from tandem.bench.offline.cell import OfflineCell
+    from tandem.bench.offline.resumed import Done
     from tandem.bench.records import BenchRow
     from tandem.runtime.paced.perturbed_rates import Perturbation
 
-Outcome = TypeVar("Outcome")
+
+class _OfCell(Protocol):
+    @property
+    def cell(self) -> "OfflineCell": ...
+
+
+Outcome = TypeVar("Outcome", bound=_OfCell)
 
 
 def offline(
@@ -60,12 +74,26 @@ def offline(
             help="Instead, policies that may keep weights and KV in 4 bits, and KVPR's with both.",
         ),
     ] = False,
+    held_out: Annotated[
+        bool,
+        typer.Option(
+            "--held-out",
+            help="Instead, auto's plans for machines as described, whose truth differs, with and "
+            "without what is measured as the job runs.",
+        ),
+    ] = False,
     real_time: Annotated[
         bool,
         typer.Option(
             "--real-time",
             help="Instead, one job on a scaled pair, in real time beside virtual time: two cores, "
             "a quiet machine.",
+        ),
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on where the record at --json ends: cells that it has are kept."
         ),
     ] = False,
     plot: Annotated[
@@ -89,26 +117,35 @@ def offline(
     check_policies(policy or ())
     if real_time:
         cells_of = {"only": only, "layers": layers, "grid": grid, "quick": quick}
-        cells_of |= {"ablations": ablations, "few-bits": few_bits, "plot": plot}
+        cells_of |= {"ablations": ablations, "few-bits": few_bits, "held-out": held_out}
+        cells_of |= {"resume": resume, "plot": plot}
         _refuse_beside("real-time", why="one cell of its own", **cells_of)
         _in_real_time(policy or (), truth_of(seed, plain=plain), machine, json_path)
         return
-    alone = "ablations" if ablations else "few-bits" if few_bits else None
-    if alone is not None:
-        others = {"few-bits": ablations and few_bits}
-        _refuse_beside(alone, why="policies of its own", policy=policy, plot=plot, **others)
+    modes = {"ablations": ablations, "few-bits": few_bits, "held-out": held_out}
+    alone = [name for name, asked in modes.items() if asked]
+    if alone:
+        beside = {"policy": policy, "plot": plot, **dict.fromkeys(alone[1:], True)}
+        _refuse_beside(alone[0], why="policies of its own", **beside)
+    if resume and plot is not None:
+        _refuse_beside("resume", why="nothing to draw of cells that are done", plot=plot)
+    done = _done(json_path) if resume else None
     if no_host and not ablations:
         _refuse_no_host()
     chosen = choose_cells(only or (), layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
     cells, left_out = check_room(chosen)
     for line in left_out:
         report(line)
-    record = _Record(machine, json_path, left_out, len(cells))
+    record = _Record(machine, json_path, left_out, tuple(cells), done)
+    cells = record.to_run
     if ablations:
         _ablate(cells, record, on_host=not no_host)
         return
     if few_bits:
         _allow_few_bits(cells, record)
+        return
+    if held_out:
+        _hold_out(cells, record)
         return
     outcomes = record.of(run_offline(policy or (), cells, report), rows_of)
     if plot is not None:
@@ -151,10 +188,29 @@ def _refuse_no_host() -> None:
     )
 
 
+def _done(path: Path | None) -> "Done":
+    """Raises:
+    ConfigError: there is no record to go on with, or it is another command's.
+    """
+    from tandem.bench.offline.resumed import done_before
+    from tandem.spec.errors import ConfigError
+
+    if path is None:
+        raise ConfigError("--resume goes on with a record; add --json FILE", param="resume")
+    return done_before(path, command_line())
+
+
 def _allow_few_bits(cells: "Sequence[OfflineCell]", record: "_Record") -> None:
     from tandem.bench.offline.few_bits import describe, rows_of, run_few_bits
 
     for outcome in record.of(run_few_bits(cells, report), rows_of):
+        print("\n".join(describe(outcome)))
+
+
+def _hold_out(cells: "Sequence[OfflineCell]", record: "_Record") -> None:
+    from tandem.bench.offline.held_out import describe, rows_of, run_held_out
+
+    for outcome in record.of(run_held_out(cells, report), rows_of):
         print("\n".join(describe(outcome)))
 
 
@@ -167,16 +223,23 @@ def _ablate(cells: "Sequence[OfflineCell]", record: "_Record", *, on_host: bool)
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """Where the rows of so many cells go; nothing is lost if a run ends before all are done.
+    """Where the rows of cells go; nothing is lost if a run ends before all are done.
 
     Attributes:
         left_out: cells that are not run, and why.
+        done: rows of an earlier run; None: there was none.
     """
 
     machine: dict[str, Any]
     json_path: Path | None
     left_out: tuple[str, ...]
-    num_cells: int
+    cells: "tuple[OfflineCell, ...]"
+    done: "Done | None" = None
+
+    @property
+    def to_run(self) -> "list[OfflineCell]":
+        """What no earlier run did."""
+        return [cell for cell in self.cells if self.done is None or not self.done.has(cell)]
 
     def of(
         self,
@@ -184,14 +247,21 @@ class _Record:
         rows_of: "Callable[[Outcome], Iterable[BenchRow]]",
     ) -> list[Outcome]:
         """All outcomes, one a cell; written whenever one is there."""
+        from tandem.bench.offline.cut_ratios import ratio_rows
         from tandem.bench.offline.suite import SUITE
 
         found: list[Outcome] = []
         rows: list[BenchRow] = []
+        if self.done is not None:
+            rows += self.done.rows
+            told = [cell for cell in self.cells if self.done.has(cell)]
+            told = [cell for cell in told if not self.done.has_ratios(cell)]
+            rows += [row for cell in told for row in ratio_rows(cell)]
         for outcome in outcomes:
             found.append(outcome)
-            rows += rows_of(outcome)
-            unfinished = f"unfinished: {len(found)} of {self.num_cells} cells"
+            rows += [*rows_of(outcome), *ratio_rows(outcome.cell)]
+            num_done = len(self.cells) - len(self.to_run) + len(found)
+            unfinished = f"unfinished: {num_done} of {len(self.cells)} cells"
             write_so_far(SUITE, self.machine, rows, self.json_path, *self.left_out, unfinished)
         finish(SUITE, self.machine, rows, self.json_path, *self.left_out)
         return found

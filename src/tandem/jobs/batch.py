@@ -220,6 +220,14 @@ class Batch:
                 "--input-file and --output-file are the same file; name another --output-file",
                 param="output_file",
             )
+        plan = self._config.plan
+        goes_on = journal_path(output).exists() and not self._settings.restart
+        if plan is not None and Path(plan) == plan_path(output) and goes_on:
+            raise ConfigError(
+                f"--plan {plan} is what --plan auto made of this job's lines that were left then; "
+                "resume with --plan auto, which plans for those that are left now",
+                param="plan",
+            )
 
     def close(self) -> None:
         """Close the files; another run may take them then."""

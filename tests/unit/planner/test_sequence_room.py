@@ -58,3 +58,28 @@ def test_where_places_are_filled_again_sequences_are_of_all_ages() -> None:
     tokens = 90 * 2 + 10 * 401
     area = 90 * (1 + 2) + 10 * sum(held(16, 401, at) for at in range(401))
     assert room.blocks(100) == -(-100 * area // tokens)
+
+
+def test_some_of_those_that_run_together_take_no_more_than_all_without_the_others() -> None:
+    draw = random.Random(7)
+    room = room_of(*((draw.randint(460, 560), draw.randint(28, 36)) for _ in range(100)))
+    most = room.blocks(100)
+    assert room.blocks(98) > most  # which others may follow
+    together = [room.blocks(n, together=True) for n in range(1, 101)]
+    assert together == sorted(together)
+    assert most - 2 * room.longest_blocks < together[97] < together[-1] == most
+    assert together[9] == room.blocks(10)  # which ones they are is not known
+
+
+@pytest.mark.parametrize("count", [35, 45, 49])
+def test_of_those_that_run_together_any_some_have_room(count: int) -> None:
+    draw = random.Random(count)
+    shapes = [(draw.randint(20, 60), draw.randint(20, 60)) for _ in range(50)]
+    room = room_of(*shapes)
+    wanted, lacking = room.blocks(count, together=True), 0
+    for _ in range(200):
+        some = draw.sample(shapes, count)
+        fullest = max(sum(held(*shape, at) for shape in some) for at in range(60))
+        lacking += fullest > wanted
+    assert wanted < room.blocks(count)
+    assert lacking <= 10  # of 200: two standard deviations

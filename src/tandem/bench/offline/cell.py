@@ -22,6 +22,7 @@ class OfflineCell:
 
     Attributes:
         whole: the uncut model. model: its layers cut to fewer, its vocabulary alike.
+        pair: the uncut machine, as described.
         hardware: both memories cut alike; its host is as it truly is. truth: how the accelerator
             and the link deviate from it.
         max_num_batched_tokens: of a step, cut alike, but no less than a prompt.
@@ -32,6 +33,7 @@ class OfflineCell:
     model: ModelSpec
     load: Load
     requests: int
+    pair: HardwareSpec
     hardware: HardwareSpec
     truth: Perturbation
     max_num_batched_tokens: int
@@ -40,6 +42,12 @@ class OfflineCell:
     def workload(self) -> Workload:
         """Of the whole job."""
         return self.load.workload(self.requests)
+
+    @property
+    def described(self) -> HardwareSpec:
+        """The cut machine with its host as described, not as it truly is."""
+        told = replace(self.pair.host, memory_bytes=self.hardware.host.memory_bytes)
+        return replace(self.hardware, host=told)
 
     def __str__(self) -> str:
         return (
@@ -84,9 +92,10 @@ def make_cell(named: CellName, layers: int, truth: Perturbation) -> OfflineCell:
         whole, num_layers=layers, vocab_size=int(whole.vocab_size * share), eos_token_ids=()
     )
     tokens = max(math.ceil(_BATCHED_TOKENS * share), named.load.longest_prompt)
-    hardware = _cut(pair_hardware(named.accelerator, named.host), share, truth)
+    pair = pair_hardware(named.accelerator, named.host)
+    hardware = _cut(pair, share, truth)
     return OfflineCell(
-        named.model, whole, model, named.load, named.requests, hardware, truth, tokens
+        named.model, whole, model, named.load, named.requests, pair, hardware, truth, tokens
     )
 
 

@@ -1,12 +1,13 @@
 """One plan's whole job on the paced emulator, in virtual time or in real time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tandem.bench.offline.both_busy import BothBusy
 from tandem.bench.offline.cell import OfflineCell
+from tandem.engine.block_stats import BlockCounts
 from tandem.engine.building.paced_blocks import PacedBlocks, build_paced_blocks
 from tandem.engine.building.paced_machine import PacedOptions
 from tandem.engine.building.paced_types import block_types
@@ -88,8 +89,12 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
     Raises:
         ConfigError: the plan cannot be executed.
     """
-    plan = planned.plan
-    assert isinstance(plan, OfflinePlan)
+    options, pool = virtual_host(cell, planned.blocks)
+    return _executed(cell, planned, options, VirtualClock(), pool, listeners)
+
+
+def virtual_host(cell: OfflineCell, plan: OfflinePlan) -> tuple[PacedOptions, VirtualPool]:
+    """The cell's truth, in virtual time, for an engine of the plan."""
     dtype = parse_dtype(plan.kv_dtype)
     types = block_types(plan, cell.model, dtype)
     page = KVPageSpec.of_model(
@@ -98,8 +103,7 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
     columns = plan.cpu_columns
     host = HostTruth(cell.model, page, cell.hardware.host, cell.truth, columns, types)
     options = PacedOptions(perturbation=cell.truth, cores=(0,), cache_bytes=_NO_CACHE)
-    pool = VirtualPool(host.duration_s)
-    return _executed(cell, planned, options, VirtualClock(), pool, listeners)
+    return options, VirtualPool(host.duration_s)
 
 
 def execute_in_real_time(cell: OfflineCell, planned: PlanFile, cores: tuple[int, ...]) -> Executed:
@@ -123,8 +127,35 @@ def _executed(
     pool: HostPool | None,
     listeners: Sequence[OpListener] = (),
 ) -> Executed:
-    plan, both = planned.plan, BothBusy()
-    assert isinstance(plan, OfflinePlan)
+    both = BothBusy()
+    engine = build_job(
+        cell, planned, options, clock=clock, pool=pool, listeners=(both.executed, *listeners)
+    )
+    try:
+        return _run(engine, cell.workload, clock, both)
+    finally:
+        engine.core.close()
+
+
+def build_job(
+    cell: OfflineCell,
+    planned: PlanFile,
+    options: PacedOptions,
+    *,
+    clock: PacedClock,
+    pool: HostPool | None,
+    listeners: Sequence[OpListener] = (),
+    counts: BlockCounts | None = None,
+) -> PacedBlocks:
+    """An engine of the plan on the cell's machine; it has no requests yet.
+
+    Args:
+        counts: of engines before this one.
+
+    Raises:
+        ConfigError: the plan cannot be executed.
+    """
+    plan = planned.blocks
     with TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         path.write_text(planned.to_json(), "utf-8")
@@ -134,28 +165,31 @@ def _executed(
             "gpu_memory": str(plan.accelerator.capacity_bytes),
             "cpu_memory": str(plan.host.capacity_bytes),
         }
-        engine = build_paced_blocks(
+        return build_paced_blocks(
             engine_config(given),
             cell.model,
             cell.hardware,
             options,
             clock=clock,
             pool=pool,
-            listeners=(both.executed, *listeners),
+            listeners=listeners,
+            counts=counts,
         )
-    try:
-        return _run(engine, cell.workload, clock, both)
-    finally:
-        engine.core.close()
+
+
+def job_requests(workload: Workload) -> Iterator[EngineRequest]:
+    """Of all lengths that the job has."""
+    for number, shape in enumerate(workload.requests):
+        prompt = tuple(_FIRST_TOKEN + (number + i) % _TOKENS for i in range(shape.prompt_tokens))
+        params = SamplingParams(max_tokens=shape.generated_tokens, temperature=0.0, ignore_eos=True)
+        yield EngineRequest(str(number), prompt, params)
 
 
 def _run(engine: PacedBlocks, workload: Workload, clock: PacedClock, both: BothBusy) -> Executed:
     """Each step is a program over prompts, or a pass, whose tokens have all come when it ends."""
     core = engine.core
-    for number, shape in enumerate(workload.requests):
-        prompt = tuple(_FIRST_TOKEN + (number + i) % _TOKENS for i in range(shape.prompt_tokens))
-        params = SamplingParams(max_tokens=shape.generated_tokens, temperature=0.0, ignore_eos=True)
-        core.add_request(EngineRequest(str(number), prompt, params))
+    for request in job_requests(workload):
+        core.add_request(request)
     begun = set[str]()
     tokens, times, brought, counts, rows = 0, [0.0, 0.0], [0.0, 0.0], [0, 0], 0
     engine.executor.begin_window()

@@ -104,6 +104,7 @@ def run_real_time(
             online.model,
             job.load,
             job.requests,
+            online.hardware,
             replace(online.hardware, host=_measured(host, question.hardware.host)),
             truth,
             online.max_num_batched_tokens,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+from tandem.bench.offline.cut_ratios import describe_ratios
 from tandem.bench.offline.job import Executed
 from tandem.bench.offline.plans import AUTO, PlannedJob
 from tandem.bench.offline.split import PUBLISHED, SplitRun
@@ -66,7 +67,7 @@ def link_share(outcome: OfflineOutcome, brought_bytes: float, within_s: float) -
 
 def describe(outcome: OfflineOutcome) -> list[str]:
     """Lines for people: what was planned, and what came of it."""
-    lines = [str(outcome.cell)]
+    lines = [str(outcome.cell), *describe_ratios(outcome.cell)]
     ceiling = outcome.planned.ceiling
     if ceiling is not None:
         lines.append(f"  no plan exceeds {ceiling.tokens_per_s:.1f} tokens/s: {_shares(ceiling)}")

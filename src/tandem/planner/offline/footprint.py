@@ -186,7 +186,7 @@ class BlockFootprint:
         rows, all_blocks = candidate.streamed_rows + spare_rows, self.host_blocks(candidate)
         if not rows:
             return 0
-        blocks = self.room.blocks(rows * candidate.batches, candidate.recomputed_tokens)
+        blocks = self._room_blocks(candidate, rows * candidate.batches, candidate.recomputed_tokens)
         return blocks if all_blocks - blocks >= self.room.longest_blocks else all_blocks
 
     def least_device(self, candidate: BlockCandidate) -> TierSums:
@@ -260,7 +260,7 @@ class BlockFootprint:
 
     def device_blocks(self, candidate: BlockCandidate) -> int:
         """Of all layers, on the accelerator."""
-        return self.room.blocks(candidate.resident_rows * candidate.batches)
+        return self._room_blocks(candidate, candidate.resident_rows * candidate.batches)
 
     def host_blocks(self, candidate: BlockCandidate) -> int:
         """Of all layers, on the host."""
@@ -284,18 +284,28 @@ class BlockFootprint:
     def most_streamed(self, candidate: BlockCandidate) -> int:
         """Of a batch's sequences with KV on the host, how many a slot has room for."""
         room, blocks = candidate.host_rows, self.slot_blocks(candidate)
-        return max(n for n in range(room + 1) if self.room.blocks(n) <= blocks)
+        return max(n for n in range(room + 1) if self._room_blocks(candidate, n) <= blocks)
 
     def _streamed_blocks(self, candidate: BlockCandidate) -> int:
         rows = candidate.streamed_rows
-        return max(self.room.blocks(rows, candidate.recomputed_tokens), self.room.longest_blocks)
+        return max(
+            self._room_blocks(candidate, rows, candidate.recomputed_tokens),
+            self.room.longest_blocks,
+        )
 
     def _crossing_blocks(self, candidate: BlockCandidate) -> int:
         streamed = candidate.streamed_rows * candidate.batches
-        return self.room.blocks(streamed, candidate.recomputed_tokens)
+        return self._room_blocks(candidate, streamed, candidate.recomputed_tokens)
 
     def _staying_blocks(self, candidate: BlockCandidate) -> int:
-        return self.room.blocks(candidate.cpu_rows * candidate.batches)
+        return self._room_blocks(candidate, candidate.cpu_rows * candidate.batches)
+
+    def _room_blocks(
+        self, candidate: BlockCandidate, sequences: int, recomputed_tokens: int = 0
+    ) -> int:
+        """Of some of a block's sequences."""
+        together = candidate.block_rows >= self._q.lengths.requests
+        return self.room.blocks(sequences, recomputed_tokens, together=together)
 
     def _slots(self, candidate: BlockCandidate) -> int:
         """For keys, values and activations that pass, those of prompts on their way included."""

@@ -298,21 +298,28 @@ class OfflineSearch:
         return best
 
     def _moved(self, start: BlockOption, policy: OfflinePolicy) -> BlockOption:
-        """Small changes, while one helps."""
+        """Small changes, what promises most first, while one helps."""
         best, moves, improved = start, 0, True
         while improved and moves < self._effort.moves:
             improved = False
-            for candidate in self._moves.of(best.candidate, policy):
+            for most_per_s, candidate in self._promising_moves(best, policy):
                 least = best.tokens_per_s * _WORTH_MOVING
-                if self.bound_tokens_per_s(candidate) <= least:
-                    continue
+                if most_per_s <= least or moves >= self._effort.moves:
+                    break
                 moves += 1
                 option = self.option(candidate)
                 if option.tokens_per_s > least:
                     best, improved = option, True
-                if moves >= self._effort.moves:
                     break
         return best
+
+    def _promising_moves(
+        self, best: BlockOption, policy: OfflinePolicy
+    ) -> list[tuple[float, BlockCandidate]]:
+        """Small changes by their bounds, the highest first."""
+        moved = self._moves.of(best.candidate, policy)
+        bounds = [(self.bound_tokens_per_s(candidate), candidate) for candidate in moved]
+        return sorted(bounds, key=lambda bound: -bound[0])
 
 
 _BLOCK, _START, _CANDIDATE = range(3)

@@ -54,11 +54,13 @@ class SequenceRoom:
         self._made: dict[int, float] = {}
         self._in_passes: dict[int, float] = {}
 
-    def blocks(self, sequences: int, recomputed_tokens: int = 0) -> int:
+    def blocks(self, sequences: int, recomputed_tokens: int = 0, *, together: bool = False) -> int:
         """Of so many sequences that run at once; enough for the longest one.
 
         Args:
             recomputed_tokens: of each, within its prompt, which take no blocks.
+            together: all requests run at once, these among them, so that they take no more than
+                all, less what the others take at least.
         """
         if not sequences:
             return 0
@@ -68,8 +70,11 @@ class SequenceRoom:
         others = max(0.0, 1 - sequences / self._requests)
         spread = need.deviation * math.sqrt(sequences * others)
         mean = need.mean * (_OUT_OF_STEP if sequences < self._requests else 1.0)
-        wanted = math.ceil(sequences * mean + _MARGIN * spread - 1e-9)
-        return max(self.longest_blocks, min(wanted, sequences * need.largest))
+        wanted = sequences * mean + _MARGIN * spread
+        if together and sequences < self._requests:
+            left = (self._requests - sequences) * need.mean / _OUT_OF_STEP - _MARGIN * spread
+            wanted = min(wanted, self._requests * need.mean - max(0.0, left))
+        return max(self.longest_blocks, min(math.ceil(wanted - 1e-9), sequences * need.largest))
 
     def made_tokens(self, recomputed_tokens: int) -> float:
         """Of a sequence, in the mean, that are recomputed where so many are at most: whole blocks
