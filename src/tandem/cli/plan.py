@@ -16,8 +16,8 @@ from tandem.cli.planning import (
     refuse_rate_of_one,
 )
 from tandem.cli.planning_options import (
-    DiskRate,
     GoalOptions,
+    MachineOptions,
     MemoryOptions,
     ModelName,
     PolicyName,
@@ -32,30 +32,6 @@ if TYPE_CHECKING:
     from tandem.planner.cycle import Cycle
     from tandem.planner.question import Question
     from tandem.spec.workload import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class MachineOptions:
-    """Hardware, described or measured."""
-
-    accelerator: Annotated[
-        str | None,
-        typer.Option(
-            help="Accelerator: a10g, rtx4090, ..., a TOML file, measured, or none; required.",
-            metavar="NAME",
-        ),
-    ] = None
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="Host: g5.4xlarge, desktop-ddr5, ..., a TOML file, or measured.", metavar="NAME"
-        ),
-    ] = None
-    profile: Annotated[
-        Path | None,
-        typer.Option(help="What `tandem profile --output` wrote.", metavar="FILE"),
-    ] = None
-    disk: DiskRate = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +123,14 @@ def _plan(
     policies: PolicyOptions,
     shown: OutputOptions,
 ) -> None:
-    from tandem.cli.plan_hardware import plan_hardware, with_disk
+    from tandem.cli.plan_hardware import asked_hardware
+    from tandem.cli.usual_type import with_usual_type
 
     _refuse_contradictions(context, requested, goal, policies, shown)
     workload = read_workload(requested, model)
-    hardware = plan_hardware(machine.accelerator, machine.host, machine.profile)
-    hardware = with_disk(hardware, machine.disk)
+    hardware = asked_hardware(machine)
+    memory, typed = with_usual_type(memory, model, hardware)
+    hardware = hardware.saying(*typed)
     _refuse_cycle_of_host(hardware, shown)
     question = read_question(
         model,

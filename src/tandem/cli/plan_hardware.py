@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from tandem.spec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tandem.cli.planning_options import MachineOptions
     from tandem.profiling.measurements import AcceleratorMeasurements
-    from tandem.profiling.profile import Profile
+    from tandem.profiling.profile import Machine, Profile
     from tandem.spec.hardware import HardwareSpec, HostFacts, LinkFacts
-    from tandem.spec.hardware_file import AcceleratorDescription
+    from tandem.spec.hardware_file import AcceleratorDescription, HostDescription
 
 MEASURED, NONE = "measured", "none"
 _GIGA = 1e9
@@ -34,20 +35,34 @@ class PlanHardware:
     basis: tuple[str, ...]
     card: "AcceleratorMeasurements | None" = None
 
+    def saying(self, *lines: str) -> "PlanHardware":
+        """With other lines about what a plan rests on."""
+        return replace(self, basis=(*self.basis, *lines))
+
+
+def asked_hardware(machine: "MachineOptions") -> PlanHardware:
+    """What the options of a command say.
+
+    Raises:
+        ConfigError: says what is wrong with which.
+    """
+    named = plan_hardware(machine.accelerator, machine.host, machine.profile)
+    return with_disk(named, machine.disk)
+
 
 def plan_hardware(
     accelerator: str | None, host: str | None, profile_file: Path | None
 ) -> PlanHardware:
-    """Resolve `--accelerator` and `--host`, either of which may be `measured`.
+    """Resolve `--accelerator` and `--host`, either of which may be `measured`; without the former
+    it is this machine, if it was measured.
 
     Raises:
         ConfigError: no name or an unknown one, or a profile that is needed is not there or refused.
     """
+    host = None if host is None else keyword(host)
     if accelerator is None:
-        raise no_accelerator(
-            f"'{MEASURED}' (this machine's, after `tandem profile`), '{NONE}' (the host alone), "
-        )
-    accelerator, host = keyword(accelerator), None if host is None else keyword(host)
+        return _unnamed(host, profile_file)
+    accelerator = keyword(accelerator)
     if accelerator == MEASURED and host is None:
         host = MEASURED
     if MEASURED not in (accelerator, host):
@@ -73,19 +88,40 @@ def keyword(name: str) -> str:
     return known_name(name, (MEASURED, NONE)) or name
 
 
-def no_accelerator(others: str) -> ConfigError:
-    """The error if none is named.
+def _unnamed(host: str | None, profile_file: Path | None) -> PlanHardware:
+    """This machine as it was measured: with its accelerator, or alone where it has none.
 
-    Args:
-        others: what may be given beside names, each with a comma.
+    Raises:
+        ConfigError: it was not measured, its profile is refused, or has no accelerator for `host`.
     """
     from tandem.spec.hardware_file import known_accelerators
 
-    return ConfigError(
-        f"no accelerator is named; give --accelerator {others}a TOML file, or one of: "
-        f"{', '.join(known_accelerators())}",
-        param="accelerator",
-    )
+    path, machine = _stored(profile_file)
+    if profile_file is None and not path.is_file():
+        raise ConfigError(
+            "no accelerator is named, and this machine was not measured: run `tandem profile`, "
+            f"whose figures are used then, or give --accelerator '{NONE}' (the host alone), a TOML "
+            f"file, or one of: {', '.join(known_accelerators())}",
+            param="accelerator",
+        )
+    try:
+        profile = _read(path, machine, named=profile_file is not None)
+    except ConfigError as error:
+        raise ConfigError(
+            f"no accelerator is named, and {error.message}, or name one with --accelerator",
+            param="accelerator",
+        ) from None
+    if profile.accelerator is None and host not in (None, MEASURED):
+        raise ConfigError(
+            f"no accelerator is named, and this machine's profile has none for --host {host}; give "
+            f"--accelerator '{NONE}' for that host alone, a TOML file, or one of: "
+            f"{', '.join(known_accelerators())}",
+            param="accelerator",
+        )
+    alone = profile.accelerator is None
+    found = _alone(profile) if alone else _measured_card(profile, host or MEASURED)
+    what = "this machine's host alone, its profile has no accelerator" if alone else "this machine"
+    return found.saying(f"no --accelerator is named: {what}")
 
 
 def with_disk(hardware: PlanHardware, disk: str | None) -> PlanHardware:
@@ -108,6 +144,7 @@ def _described(accelerator: str, host: str | None) -> PlanHardware:
     from tandem.spec.hardware_file import (
         ACCELERATORS,
         PAIRS,
+        load_accelerator,
         load_hardware,
         load_host,
         packaged_file,
@@ -122,24 +159,47 @@ def _described(accelerator: str, host: str | None) -> PlanHardware:
                 param="host",
             )
         found = load_host(host)
-        return PlanHardware(host_alone(found.name, found.host), True, None, (_ASSUMED,))
-    alone = host is None and not packaged_file(ACCELERATORS, accelerator)
-    if alone and (packaged_file(PAIRS, accelerator) or Path(accelerator).is_file()):
-        spec = load_hardware(accelerator)
-    else:
-        spec = pair_hardware(accelerator, host)
-    return PlanHardware(spec, False, None, (_ASSUMED,))
+        alone = PlanHardware(host_alone(found.name, found.host), True, None, (_ASSUMED,))
+        return alone.saying(*_note(found))
+    by_itself = host is None and not packaged_file(ACCELERATORS, accelerator)
+    if by_itself and (packaged_file(PAIRS, accelerator) or Path(accelerator).is_file()):
+        return PlanHardware(load_hardware(accelerator), False, None, (_ASSUMED,))
+    spec = pair_hardware(accelerator, host)
+    of_host = load_host(host or load_accelerator(accelerator).host)
+    return PlanHardware(spec, False, None, (_ASSUMED, *_note(of_host)))
 
 
-def _profile(path: Path | None, *, of_card: bool) -> "Profile":
-    from tandem.devices.this_machine import cache_folder, code_digest, this_machine
-    from tandem.profiling.profile_file import profile_path, read_profile
+def _note(host: "HostDescription") -> tuple[str, ...]:
+    return (f"{host.name}: {host.note}",) if host.note else ()
+
+
+def _stored(named: Path | None) -> "tuple[Path, Machine]":
+    """Where the profile is to be read from, and this machine, of which it must be."""
+    from tandem.devices.this_machine import cache_folder, this_machine
+    from tandem.profiling.profile_file import profile_path
 
     machine = this_machine(os.environ)
-    kernels = code_digest()
-    stored = path or profile_path(cache_folder(os.environ), machine)
+    return named or profile_path(cache_folder(os.environ), machine), machine
+
+
+def _haste(profile: "Profile") -> str:
+    """Whether times are of fewer repeats than usual."""
+    if not profile.hurried:
+        return ""
+    return f"; {len(profile.hurried)} of its probes in one round as the time ran short"
+
+
+def _read(path: Path, machine: "Machine", *, named: bool) -> "Profile":
+    from tandem.devices.this_machine import code_digest
+    from tandem.profiling.profile_file import read_profile
+
+    return read_profile(path, machine, code_digest(), named=named)
+
+
+def _profile(named: Path | None, *, of_card: bool) -> "Profile":
+    path, machine = _stored(named)
     try:
-        return read_profile(stored, machine, kernels, named=path is not None)
+        return _read(path, machine, named=named is not None)
     except ConfigError as error:
         if not of_card or machine.accelerator != NONE:
             raise
@@ -164,7 +224,7 @@ def _alone(profile: "Profile") -> PlanHardware:
 
     basis = (
         f"Predicted from what was measured here on {profile.measured_at}: the host's memory, "
-        f"products, attention{_disks(profile)}",
+        f"products, attention{_disks(profile)}{_haste(profile)}",
         "assumed: prompts' attention runs at the rate of products, all else at that of memory",
     )
     from tandem.profiling.hardware import measured_host_name
@@ -185,7 +245,7 @@ def _measured_host(profile: "Profile", accelerator: str) -> PlanHardware:
     link = "the card's own" if profile.accelerator is None else "no faster than measured here"
     basis = (
         f"Predicted from what was measured here on {profile.measured_at}: the host's memory and "
-        f"attention{_disks(profile)}",
+        f"attention{_disks(profile)}{_haste(profile)}",
         f"assumed, from data sheets and efficiencies: the accelerator and its link ({link})",
     )
     return PlanHardware(spec, False, profile, basis)
@@ -221,7 +281,7 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
     also = "assumed: all but maps and attention on the accelerator runs at the rate of its memory"
     if host == MEASURED:
         spec = measured_hardware(profile, read_host_memory().capacity_bytes)
-        what = f"the accelerator, its link and the host{_disks(profile)}"
+        what = f"the accelerator, its link and the host{_disks(profile)}{_haste(profile)}"
         basis = (f"Predicted from what was measured here on {profile.measured_at}: {what}", also)
         return PlanHardware(spec, False, profile, basis, measured)
     other = load_host(host)
@@ -229,7 +289,7 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
     spec = HardwareSpec(f"{measured.name}, {other.name}", facts, link, other.host)
     basis = (
         f"Predicted from what was measured here on {profile.measured_at}: the accelerator and its "
-        "link",
+        f"link{_haste(profile)}",
         f"{also}; the host, from data sheets",
     )
     return PlanHardware(spec, False, None, basis, measured)

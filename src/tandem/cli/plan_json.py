@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tandem.cli.plan_exposure import exposure_json
+from tandem.cli.plan_words import described
 from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
@@ -135,7 +136,7 @@ def _option(answer: Answer, option: Option) -> dict[str, Any]:
     rates = option.prediction.rates
     return {
         "candidate": option.candidate._asdict(),
-        "description": option.candidate.describe(answer.question.model.num_layers),
+        "description": described(answer.question, option),
         **asdict(rates),
         "job_tokens_per_s": option.tokens_per_s,
         "in_step_tpot_s": option.in_step_tpot_s,

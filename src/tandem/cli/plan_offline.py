@@ -114,7 +114,10 @@ def offline_text(
         yield from _policies(found)
     if found.robustness is not None:
         yield ""
-        yield from robustness_text(found.robustness, found.question.model.num_layers)
+        yield from robustness_text(
+            found.robustness,
+            lambda option: option.candidate.describe(found.question.model.num_layers),
+        )
     yield ""
     yield f"Not weighed: {_NOT_WEIGHED}."
     file = "FILE" if output is None else str(output)

@@ -1,6 +1,6 @@
 """A plan under wrong numbers, as a table."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tandem.planner.robustness import WITHIN, Best, Robustness, WrongRates
 from tandem.planner.wrong_rates import named
@@ -11,11 +11,11 @@ _FLAT = 0.005
 """Less regret than predictions are fine."""
 
 
-def robustness_text(found: Robustness[Best], num_layers: int) -> Iterator[str]:
+def robustness_text(found: Robustness[Best], describe: Callable[[Best], str]) -> Iterator[str]:
     """The lines to print.
 
     Args:
-        num_layers: of the model.
+        describe: a plan in a line.
     """
     rivals = len(found.cases[0].rivals_tokens_per_s)
     heads = ["this plan", *(f"rejected {i + 1}" for i in range(rivals)), "planned anew", "regret"]
@@ -28,11 +28,11 @@ def robustness_text(found: Robustness[Best], num_layers: int) -> Iterator[str]:
         regret = f"{case.regret:.1%}" if case.plan_in_time or case.best is None else "too slow"
         row = "".join(f"{cell:>13}" for cell in [*cells, regret])
         yield f"  {named(case.errors):<{_LABEL}}{row}"
-    yield from _verdict(found, num_layers)
+    yield from _verdict(found, describe)
     yield f"Its own speed depends most on: {found.decisive}"
 
 
-def _verdict(found: Robustness[Best], num_layers: int) -> Iterator[str]:
+def _verdict(found: Robustness[Best], describe: Callable[[Best], str]) -> Iterator[str]:
     """Whether the plan stands all cases; if not, which it does not."""
     if found.fragile:
         first, *others = sorted(found.fragile, key=lambda case: (case.plan_in_time, -case.regret))
@@ -44,7 +44,7 @@ def _verdict(found: Robustness[Best], num_layers: int) -> Iterator[str]:
         yield f"Robust: in every case within {WITHIN:.0%} of the best plan"
     worst = found.worst
     if worst.regret >= _FLAT and worst.best is not None:
-        better = worst.best.candidate.describe(num_layers)
+        better = describe(worst.best)
         yield f"Worst regret: {worst.regret:.1%} at {named(worst.errors)}, for {better}"
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from tandem.cli.plan_exposure import exposure_text
 from tandem.cli.plan_robustness import robustness_text
+from tandem.cli.plan_words import described
+from tandem.cli.usual_type import SLOW, needs_range
 from tandem.planner.answer import Answer
 from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
@@ -60,14 +62,21 @@ def answer_text(
         yield ""
         yield f"Rejected{_basis(answer)}"
         for option in answer.alternatives:
-            yield f"  {_described(answer, option)}"
+            yield f"  {described(answer.question, option)}"
             yield f"    {_why(answer, option)}"
+    elif answer.question.host_only:
+        yield (
+            "Rejected: no other kind of plan; the host alone differs in how many requests run at "
+            "once, and in how many layers are on disk"
+        )
     if answer.policies:
         yield ""
         yield from _policies(answer)
     if answer.robustness is not None:
         yield ""
-        yield from robustness_text(answer.robustness, answer.question.model.num_layers)
+        yield from robustness_text(
+            answer.robustness, lambda option: described(answer.question, option)
+        )
     yield ""
     if answer.chosen.candidate.experts:
         yield (
@@ -107,18 +116,21 @@ def _slow_type(question: Question) -> Iterator[str]:
     peaks = question.hardware.accelerator.flops_per_s
     dtype = question.precision.activations
     fastest = max(peaks, key=lambda kind: peaks[kind])
-    if peaks[dtype] < peaks[fastest] / 2:
+    if peaks[dtype] * SLOW >= peaks[fastest]:
+        return
+    faster = (
+        f"this machine computes {peaks[fastest] / peaks[dtype]:.1f} times as fast in {fastest} as "
+        f"in {dtype}, {peaks[fastest] / 1e12:.3g} TFLOP/s instead of {peaks[dtype] / 1e12:.3g}"
+    )
+    if fastest is DType.FLOAT16 and needs_range(question.model):
+        yield f"note: {faster}, but this model's activations exceed float16's range"
+    elif dtype is DType.FLOAT32:
         yield (
-            f"Try --dtype {fastest}: this machine computes {peaks[fastest] / peaks[dtype]:.1f} "
-            f"times as fast in it as in {dtype}, {peaks[fastest] / 1e12:.3g} TFLOP/s instead of "
-            f"{peaks[dtype] / 1e12:.3g}. This plan is for {dtype}{_emulated(dtype)}:"
+            f"With the card itself, try --dtype {fastest}: {faster}. An emulated accelerator "
+            "executes float32 alone, for which this plan is:"
         )
-
-
-def _emulated(dtype: DType) -> str:
-    if dtype is not DType.FLOAT32:
-        return ""
-    return ", the only type that the emulated accelerator executes"
+    else:
+        yield f"Try --dtype {fastest}: {faster}. This plan is for {dtype}:"
 
 
 def _memory(answer: Answer) -> Iterator[str]:
@@ -130,7 +142,7 @@ def _memory(answer: Answer) -> Iterator[str]:
             f"Does not fit {device}: {format_size(-answer.spare_bytes)} too large with one "
             "request's KV."
         )
-    yield f"Best: {_described(answer, answer.chosen)}"
+    yield f"Best: {described(answer.question, answer.chosen)}"
     yield ""
     if answer.question.host_only:
         yield from _tier("host", answer.device)
@@ -300,14 +312,6 @@ def sensitivity_lines(
         yield f"  {entry.change:<24}{'no difference' if alike else effect}"
         if not alike and placement != here:
             yield f"    then {placement}"
-
-
-def _described(answer: Answer, option: Option) -> str:
-    candidate, layers = option.candidate, answer.question.model.num_layers
-    if answer.question.host_only:
-        rows = "1 request" if candidate.rows == 1 else f"{candidate.rows} requests"
-        return f"the host alone: {candidate.elsewhere.describe(layers)}, {rows}"
-    return candidate.describe(layers)
 
 
 def _why(answer: Answer, option: Option) -> str:

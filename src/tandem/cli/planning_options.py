@@ -10,14 +10,6 @@ ModelName = Annotated[
     str,
     typer.Argument(help="Model by name (llama-3.1-8b), hub id or directory.", metavar="MODEL"),
 ]
-AcceleratorName = Annotated[
-    str | None,
-    typer.Option(help="Accelerator: a10g, rtx4090, ... or a TOML file; required.", metavar="NAME"),
-]
-HostName = Annotated[
-    str | None,
-    typer.Option(help="Host: g5.4xlarge, desktop-ddr5, ... or a TOML file.", metavar="NAME"),
-]
 PromptLengths = Annotated[
     str, typer.Option(help="Prompt tokens: 512, 400-600, exp:300, lognormal:300,200.")
 ]
@@ -48,6 +40,31 @@ DiskRate = Annotated[
     ),
 ]
 PolicyName = Annotated[str, typer.Option(help="Plan under this policy only.")]
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """Hardware, described or measured."""
+
+    accelerator: Annotated[
+        str | None,
+        typer.Option(
+            help="Accelerator: a10g, rtx4090, ..., a TOML file, measured, or none; by default, "
+            "measured if this machine was.",
+            metavar="NAME",
+        ),
+    ] = None
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="Host: g5.4xlarge, desktop-ddr5, ..., a TOML file, or measured.", metavar="NAME"
+        ),
+    ] = None
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="What `tandem profile --output` wrote.", metavar="FILE"),
+    ] = None
+    disk: DiskRate = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,11 @@ def profile_text(profile: Profile, path: Path) -> Iterator[str]:
         yield from _at_once(profile)
     yield ""
     yield from (f"not measured: {line}" for line in profile.skipped)
+    if profile.hurried:
+        yield (
+            "measured in one round each, as the time ran short (others kept the processor busy?): "
+            f"{', '.join(profile.hurried)}"
+        )
     yield f"stored in {path}"
 
 

@@ -4,17 +4,15 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tandem.cli.option_groups import grouped
 from tandem.cli.planning import refuse_beside_trace, refuse_beside_workload, refuse_rate_of_one
 from tandem.cli.planning_options import (
-    AcceleratorName,
-    DiskRate,
     GoalOptions,
-    HostName,
+    MachineOptions,
     MemoryOptions,
     ModelName,
     PolicyName,
@@ -23,9 +21,6 @@ from tandem.cli.planning_options import (
     TtftBound,
 )
 from tandem.spec.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tandem.cli.plan_hardware import PlanHardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +47,7 @@ def simulate(
     context: typer.Context,
     *,
     model: ModelName,
-    accelerator: AcceleratorName = None,
-    host: HostName = None,
-    disk: DiskRate = None,
+    machine: MachineOptions,
     served: ServedOptions,
     choice: ChoiceOptions,
     goal: GoalOptions,
@@ -71,10 +64,11 @@ def simulate(
 
     On a machine that need not be there.
     """
-    from tandem.cli.plan_hardware import with_disk
+    from tandem.cli.plan_hardware import asked_hardware
     from tandem.cli.simulate_runs import Asked, Runs
-    from tandem.cli.simulate_sweep import read_sweep
+    from tandem.cli.simulate_sweep import HOST_CORES, read_sweep
     from tandem.cli.simulate_text import runs_json, runs_text
+    from tandem.cli.usual_type import with_usual_type
     from tandem.simulator.timeline import Timeline
 
     if served.trace is not None:
@@ -85,8 +79,18 @@ def simulate(
     sweep = read_sweep(served.rate, served.rates, served.generate, served.host_cores)
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")
-    hardware = with_disk(_described(accelerator, host), disk)
+    hardware, typed = asked_hardware(machine), ()
+    if choice.plan is None:  # whose types are its own
+        memory, typed = with_usual_type(memory, model, hardware)
     asked = Asked(model, goal, memory, steps, choice.strategy, choice.policy)
+    if hardware.host_only:
+        asked = asked.of_host_alone()
+    if hardware.profile is not None and sweep is not None and sweep.flag == HOST_CORES:
+        raise ConfigError(
+            "--host-cores is of a described host: this machine was measured with the cores that it "
+            "has; name one by --host, or leave --host-cores out",
+            param="host_cores",
+        )
     if choice.plan is not None:
         asked = asked.by_plan(context, choice.plan, hardware)
     runs = Runs(asked, hardware, served, ttft_bound)
@@ -101,30 +105,10 @@ def simulate(
     if as_json:
         print(json.dumps(runs_json(model, flag, made)))
     else:
-        print("\n".join(runs_text(model, flag, made)))
+        print("\n".join(runs_text(model, flag, made, typed)))
 
 
 def _rate_flag(served: ServedOptions) -> str | None:
     if served.rate is not None:
         return "--rate"
     return None if served.rates is None else "--rates"
-
-
-def _described(accelerator: str | None, host: str | None) -> "PlanHardware":
-    from tandem.cli.plan_hardware import (
-        MEASURED,
-        NONE,
-        keyword,
-        no_accelerator,
-        plan_hardware,
-    )
-
-    if accelerator is None:
-        raise no_accelerator("")
-    if keyword(accelerator) in (MEASURED, NONE) or (host and keyword(host) == MEASURED):
-        raise ConfigError(
-            "a simulation is of an accelerator and a host that are described; name both, not "
-            f"'{MEASURED}' or '{NONE}'",
-            param="accelerator",
-        )
-    return plan_hardware(accelerator, host, None)

@@ -49,10 +49,10 @@ def plan_of(path: Path, model: str, hardware: PlanHardware) -> PlanFile:
             "--offline"
         )
     require_model(file, plannable_spec(model))
-    if file.host_only:
+    if file.host_only and not hardware.host_only:
         raise not_executable(
-            "it is for a host alone, and what is simulated is an accelerator beside one; plan for "
-            "one with --accelerator"
+            "it is for a host alone, and what is simulated is an accelerator beside one; name the "
+            "host by --accelerator none --host, or plan for an accelerator"
         )
     if file.hardware != hardware.spec.name:
         raise not_executable(

@@ -15,8 +15,12 @@ from tandem.plan.plan_file import PlanFile
 from tandem.planner.fluid.queues import Span
 from tandem.simulator.build import Planned, plan_for
 from tandem.simulator.simulate import simulate
+from tandem.spec.errors import ConfigError
 from tandem.spec.units import parse_duration_s
 from tandem.spec.workload import Workload
+
+ALONE = "gpu-only"
+"""The one policy of a host alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,20 @@ class Asked:
         file = plan_of(path, self.model, hardware)
         memory, steps = sizes_of(file)
         return replace(self, memory=memory, steps=steps, file=file)
+
+    def of_host_alone(self) -> "Asked":
+        """The same on a host alone, where there is one policy, as in `tandem plan`.
+
+        Raises:
+            ConfigError: another is asked for.
+        """
+        if self.strategy not in ("auto", ALONE) or self.policy not in ("auto", ALONE):
+            raise ConfigError(
+                "strategies and policies say what an accelerator and its host do; without one "
+                "there is nothing to choose: leave --strategy and --policy out",
+                param="strategy" if self.policy == "auto" else "policy",
+            )
+        return replace(self, strategy="auto", policy=ALONE)
 
     def planned(self, hardware: PlanHardware, workload: Workload) -> Planned:
         """What serves the workload."""
@@ -80,7 +98,8 @@ class Runs:
         for value in sweep.values:
             hardware, generate = self.hardware, str(value)
             if sweep.flag == HOST_CORES:
-                machine = hardware_with_cores(hardware.spec, int(value))
+                alone = hardware.host_only
+                machine = hardware_with_cores(hardware.spec, int(value), host_only=alone)
                 hardware, generate = replace(hardware, spec=machine), self.served.generate
             requested = self._requested(self.served.rate, generate)
             yield self._run(value, self.asked.planned(hardware, requested), requested)

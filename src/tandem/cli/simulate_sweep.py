@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from tandem.planner.host_alone import with_host
 from tandem.planner.sensitivity import with_cores
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
@@ -44,8 +45,13 @@ def read_sweep(
     return sweeps[0] if sweeps else None
 
 
-def hardware_with_cores(hardware: HardwareSpec, cores: int) -> HardwareSpec:
+def hardware_with_cores(
+    hardware: HardwareSpec, cores: int, *, host_only: bool = False
+) -> HardwareSpec:
     """The same machine with so many cores in its host.
+
+    Args:
+        host_only: it is `host_alone`.
 
     Raises:
         ConfigError: it is not known how many its figures are for.
@@ -57,7 +63,8 @@ def hardware_with_cores(hardware: HardwareSpec, cores: int) -> HardwareSpec:
             "add them to its file",
             param="host_cores",
         )
-    return replace(hardware, host=with_cores(hardware.host, known, cores))
+    host = with_cores(hardware.host, known, cores)
+    return with_host(hardware, host) if host_only else replace(hardware, host=host)
 
 
 def _numbers(flag: str, text: str, read: Callable[[str], float | None]) -> tuple[float, ...]:

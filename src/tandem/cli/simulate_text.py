@@ -1,11 +1,12 @@
 """Simulated runs as text and as JSON."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tandem.cli.simulate_sweep import RATES
+from tandem.cli.plan_words import described
+from tandem.cli.simulate_sweep import HOST_CORES, RATES
 from tandem.plan.describe import describe_plan
 from tandem.planner.option import Option
 from tandem.simulator.build import Planned
@@ -20,7 +21,7 @@ _HEADINGS = {
     None: "",
     "--rates": "requests/s",
     "--generate": "tokens out",
-    "--host-cores": "host cores",
+    HOST_CORES: "host cores",
 }
 
 
@@ -40,10 +41,10 @@ class Run:
     @property
     def plan_text(self) -> str:
         """What is run, in a line."""
-        option, model = self.planned.option, self.planned.question.model
+        option = self.planned.option
         if option is None:
             return describe_plan(self.planned.plan)
-        found = option.candidate.describe(model.num_layers)
+        found = described(self.planned.question, option)
         if self.planned.chooses_steps:
             found += f"; each step chosen by {self.planned.plan.strategy}"
         return found
@@ -74,8 +75,14 @@ def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, An
     }
 
 
-def runs_text(model: str, flag: str | None, runs: Sequence[Run]) -> Iterator[str]:
-    """The lines to print."""
+def runs_text(
+    model: str, flag: str | None, runs: Sequence[Run], typed: Sequence[str] = ()
+) -> Iterator[str]:
+    """The lines to print.
+
+    Args:
+        typed: what is to be said of the model's type.
+    """
     first = runs[0]
     yield f"{model} on {first.planned.question.hardware.name}, simulated"
     lengths = first.planned.question.lengths
@@ -85,6 +92,7 @@ def runs_text(model: str, flag: str | None, runs: Sequence[Run]) -> Iterator[str
             f"{lengths.generated_tokens:.0f} out in the mean"
         )
     yield from (f"note: {note}" for note in first.workload.notes)
+    yield from typed
     plans = dict.fromkeys(run.plan_text for run in runs)
     by_rate = flag == RATES and first.option is not None
     of = f" for {max(run.value or 0 for run in runs):g} requests/s" if by_rate else ""
@@ -96,6 +104,9 @@ def runs_text(model: str, flag: str | None, runs: Sequence[Run]) -> Iterator[str
     yield from _table(_HEADINGS[flag], runs)
     yield ""
     yield from _curve(flag, runs)
+    idle = [f"{run.value:g}" for run in runs if not run.outcome.busy["CPU"]]
+    if flag == HOST_CORES and idle:
+        yield f"with {', '.join(idle)}: the plan leaves the host's cores idle, none found is faster"
 
 
 # --- one run --------------------------------------------------------------------------------------
@@ -168,10 +179,15 @@ def _table(heading: str, runs: Sequence[Run]) -> Iterator[str]:
         cells = "".join(map(_cells, (outcome.ttft, outcome.tpot, outcome.latency)))
         busy, rate = outcome.busy, format_figure(outcome.tokens_per_s)
         yield (
-            f"{run.value or 0:>10g}{rate:>10}{cells}{busy['accelerator']:>7.0%}"
-            f"{busy['CPU']:>6.0%}{busy['link to the accelerator']:>6.0%}{outcome.preemptions:>9}"
+            f"{run.value or 0:>10g}{rate:>10}{cells}{_share(busy, 'accelerator'):>7}"
+            f"{_share(busy, 'CPU'):>6}{_share(busy, 'link to the accelerator'):>6}"
+            f"{outcome.preemptions:>9}"
             + ("" if outcome.ttft_kept is None else f"{outcome.ttft_kept:>9.1%}")
         )
+
+
+def _share(busy: Mapping[str, float], name: str) -> str:
+    return f"{busy[name]:.0%}" if name in busy else "-"
 
 
 def _cells(values: Percentiles | None) -> str:

@@ -98,5 +98,8 @@ def _plain(name: str) -> str:
 def _unknown(model: str, entries: tuple[KnownModel, ...], error: ModelError) -> ModelError:
     names = [entry.name for entry in entries]
     near = difflib.get_close_matches(_plain(model).rpartition("/")[2], names, n=3, cutoff=0.5)
-    hint = f"known by name and near it: {', '.join(near)}" if near else "see docs/plan.md for names"
+    hint = f"known by name and near it: {', '.join(near)}"
+    if not near:
+        families = {entry.config.path: entry.name for entry in reversed(entries)}.values()
+        hint = f"known by name are, among others, {', '.join(sorted(families))} (docs/plan.md)"
     return ModelError(f"{error.message.partition('; ')[0]}, and no known model; {hint}")

@@ -24,6 +24,7 @@ from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.sensitivity import Sensitivity, begin_sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
+from tandem.planner.wrong_rates import numbers
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import duration_to_allow, format_duration, format_size
 
@@ -61,8 +62,8 @@ class Answer:
             measured.
         alternatives: the best of other kinds, best first.
         extrapolated: predictions outside what was measured, one line each.
-        exposure: what becomes of the plan as it is where rates turn out otherwise; None on the host
-            alone.
+        exposure: what becomes of the plan as it is where rates turn out otherwise; None where all
+            were measured.
     """
 
     question: Question
@@ -112,10 +113,10 @@ def answer(
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
     policy, aside = _policy(question, policy_name, compare), aside or InTurn()
-    if robust and question.host_only:
+    if robust and not numbers(question):
         raise ConfigError(
-            "--robustness moves the rates of an accelerator and its link, and on the host alone "
-            "there are none; leave it out",
+            "--robustness moves rates that are assumed, and all that this plan rests on were "
+            "measured; leave it out",
             param="robustness",
         )
     question = with_steps_that_fit(question, policy)
@@ -187,7 +188,7 @@ def _beside(
     others = distinct(chosen, in_step.alternatives(policy, chosen))
     alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
     gains = begin_sensitivities(search, policy, in_step, chosen, aside)
-    exposed = None if search.question.host_only else _exposure(search, chosen)
+    exposed = _exposure(search, chosen) if numbers(search.question) else None
     return _Beside(
         alternatives,
         tuple(gain for wait in gains if (gain := wait()) is not None),

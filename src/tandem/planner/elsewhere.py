@@ -211,9 +211,11 @@ class Elsewhere(NamedTuple):
 
     def _parts(self, num_layers: int) -> Iterator[str]:
         of_all = f"of {num_layers} layers"
-        if self.mlps:
-            streamed = _count(self.mlps_streamed, num_layers)
-            yield f"the {self._apart} of {streamed} streamed{self._but}"
+        if self.mlps and self.experts:
+            of_some = self._some_experts(self.mlps_streamed, num_layers)
+            yield f"{of_some} streamed{self._left_to_cpu}"
+        elif self.mlps:
+            yield f"the MLPs of {_count(self.mlps_streamed, num_layers)} streamed"
         elif self.streamed >= num_layers:
             yield "weights streamed"
         elif self.streamed:
@@ -222,7 +224,7 @@ class Elsewhere(NamedTuple):
             yield f"{self.on_disk} {of_all} read from disk"
         elif self._on_their_way and not self.mlps:
             yield f"{self.on_disk} of them from disk"
-        if self.lent:
+        if self.lent and not self.experts:
             yield f"{self._them(num_layers)} on the CPU where no prompt is read"
         if self._on_their_way and self.mlps:
             yield f"{self.on_disk} layers streamed from disk"
@@ -231,25 +233,30 @@ class Elsewhere(NamedTuple):
         if self.read_on_cpu:
             yield f"{self.on_disk} of them from disk"
         if self.mlps_on_cpu:
-            on_cpu = _count(self.on_cpu, num_layers)
-            yield f"the {self._apart} of {on_cpu} on the CPU{self._but}"
+            of_some = self._some_experts(self.on_cpu, num_layers)
+            of_all = f"the MLPs of {_count(self.on_cpu, num_layers)}"
+            yield f"{of_some if self.experts else of_all} on the CPU"
         if self.embedding:
             yield "embeddings in host memory"
 
     def _them(self, num_layers: int) -> str:
         """Layers, or MLPs, that are lent."""
-        if self.experts:
-            return f"those of {self.lent} layers"
         of_all = not self.mlps and self.streamed >= num_layers
         return f"{self.lent} layers" if of_all else f"{self.lent} of them"
 
-    @property
-    def _apart(self) -> str:
-        return "experts" if self.experts else "MLPs"
+    def _some_experts(self, layers: int, num_layers: int) -> str:
+        """Of mixtures in part: as many of each, and what becomes of the others follows."""
+        word = "expert" if self.experts == 1 else "experts"
+        each = "layer" if layers == num_layers else f"of {layers} layers"
+        return f"{self.experts} {word} of each {each} resident, the others"
 
     @property
-    def _but(self) -> str:
-        return f" but for {self.experts} each" if self.experts else ""
+    def _left_to_cpu(self) -> str:
+        """Of mixtures in part, those whose other experts do not always come."""
+        if not self.lent:
+            return ""
+        which = "" if self.lent == self.mlps_streamed else f"in {self.lent} layers "
+        return f" ({which}left to the CPU where no prompt is read)"
 
 
 def _evenly(count: int, places: int) -> list[bool]:

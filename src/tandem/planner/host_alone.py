@@ -23,6 +23,13 @@ def host_alone(name: str, host: HostFacts) -> HardwareSpec:
     return HardwareSpec(name, device, LinkFacts(rate, rate, 0.0), host)
 
 
+def with_host(alone: HardwareSpec, host: HostFacts) -> HardwareSpec:
+    """The same host with other rates; its memory as it was."""
+    other = host_alone(alone.name, host)
+    size = alone.accelerator.memory_bytes
+    return replace(other, accelerator=replace(other.accelerator, memory_bytes=size))
+
+
 def with_more_memory(question: Question, size_bytes: int) -> Question:
     """The question for a host with more memory, all of which may be used."""
     hardware = question.hardware

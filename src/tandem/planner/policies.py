@@ -135,8 +135,6 @@ GPU_ONLY_BESIDE_CPU = replace(
     POLICIES["gpu-only"], name="gpu-only alone", homes=CPU_HOMES, single_experts=True
 )
 """All KV on the accelerator, whoever computes layers."""
-OFFLINE: tuple[str, ...] = ("zero-inference-stream", "flexgen", "kvpr", "park-egger", "lm-offload")
-"""Policies of batch jobs in blocks, which `planner/offline/` has."""
 
 
 def strategy_alone(name: str) -> Policy:
@@ -174,14 +172,14 @@ def find_policy(name: str) -> Policy:
     Raises:
         ConfigError: unknown, or one of batch jobs.
     """
-    if name in OFFLINE:
+    if name in POLICIES:
+        return POLICIES[name]
+    from tandem.planner.offline.policies import OFFLINE_POLICIES  # few ask for one of these here
+
+    if name in OFFLINE_POLICIES:
         raise ConfigError(
             f"policy '{name}' is one of batch jobs, with several batches per pass over the weights "
             f"or streamed KV; add --offline, or use one of: {', '.join(POLICIES)}",
             param="policy",
         )
-    if name not in POLICIES:
-        raise ConfigError(
-            f"unknown policy '{name}'; use one of: {', '.join(POLICIES)}", param="policy"
-        )
-    return POLICIES[name]
+    raise ConfigError(f"unknown policy '{name}'; use one of: {', '.join(POLICIES)}", param="policy")

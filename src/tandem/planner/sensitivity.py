@@ -7,7 +7,7 @@ from functools import partial
 from tandem.planner.aside import Aside
 from tandem.planner.candidate import Candidate
 from tandem.planner.footprint import Footprint
-from tandem.planner.host_alone import with_more_memory
+from tandem.planner.host_alone import with_host, with_more_memory
 from tandem.planner.in_step import InStep
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
@@ -89,7 +89,7 @@ def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:
         host = replace(hardware.host, disk_bytes_per_s=disk + _MORE_DISK_BYTES_PER_S)
         yield "+1 GB/s disk", replace(question, hardware=replace(hardware, host=host))
     if question.host_only:
-        yield "+1 GB memory", with_more_memory(question, _MORE_BYTES)
+        yield from _larger_hosts(question)
         return
     accelerator, link = hardware.accelerator, hardware.link
     accelerator = replace(accelerator, memory_bytes=accelerator.memory_bytes + _MORE_BYTES)
@@ -111,6 +111,27 @@ def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:
         cores = hardware.host.cores
         host = with_cores(hardware.host, cores, cores + _MORE_CORES)
         yield "+8 cores", replace(question, hardware=replace(hardware, host=host))
+
+
+def _larger_hosts(question: Question) -> Iterator[tuple[str, Question]]:
+    """Of a host alone: what was measured of it does not follow rates."""
+    yield "+1 GB memory", with_more_memory(question, _MORE_BYTES)
+    host = question.hardware.host
+    if question.measured is not None:
+        return
+
+    def alone(other: HostFacts) -> Question:
+        return replace(question, hardware=with_host(question.hardware, other))
+
+    pool = host.pool_bytes_per_s + _MORE_BYTES_PER_S
+    faster = replace(
+        host,
+        memory_bandwidth_bytes_per_s=host.memory_bandwidth_bytes_per_s + _MORE_BYTES_PER_S,
+        shared_memory_bandwidth_bytes_per_s=pool,
+    )
+    yield "+10 GB/s memory rate", alone(faster)
+    if host.cores is not None:
+        yield "+8 cores", alone(with_cores(host, host.cores, host.cores + _MORE_CORES))
 
 
 def with_cores(host: HostFacts, known: int, cores: int) -> HostFacts:

@@ -6,10 +6,11 @@ from itertools import combinations, product
 from typing import Literal
 
 from tandem.planner.footprint import Footprint
+from tandem.planner.host_alone import with_host
 from tandem.planner.question import Question
 from tandem.spec.hardware import HardwareSpec
 
-Number = Literal["GPU rates", "host rates", "link", "disk"]
+Number = Literal["GPU rates", "host rates", "link", "disk", "memory rate", "arithmetic"]
 ERROR = 0.15
 """Of a rate, by which it is taken to be off."""
 
@@ -18,13 +19,19 @@ def numbers(question: Question) -> tuple[Number, ...]:
     """Groups of rates that a prediction rests on: the card's and the host's unless they were
     measured, since measured times stand in their place; the link's always, and a disk's where not
     all weights fit in memory, as copies and reads are predicted by rates, measured or not.
+
+    On the host alone, where nothing else is, its memory's rate and its arithmetic apart.
     """
     found: list[Number] = []
-    if question.measured_card is None:
+    alone, host_assumed = question.host_only, question.measured is None
+    if question.measured_card is None and not alone:
         found.append("GPU rates")
-    if question.measured is None:
+    if host_assumed and not alone:
         found.append("host rates")
-    found.append("link")
+    if host_assumed and alone:
+        found += ("memory rate", "arithmetic")
+    if not alone:
+        found.append("link")
     disk = question.hardware.host.disk_bytes_per_s
     if disk is not None and not Footprint(question).holds_weights:
         found.append("disk")
@@ -79,6 +86,21 @@ def _host(hardware: HardwareSpec, factor: float) -> HardwareSpec:
     return replace(hardware, host=moved)
 
 
+def _memory_alone(hardware: HardwareSpec, factor: float) -> HardwareSpec:
+    host, shared = hardware.host, hardware.host.shared_memory_bandwidth_bytes_per_s
+    moved = replace(
+        host,
+        memory_bandwidth_bytes_per_s=host.memory_bandwidth_bytes_per_s * factor,
+        shared_memory_bandwidth_bytes_per_s=None if shared is None else shared * factor,
+    )
+    return with_host(hardware, moved)
+
+
+def _arithmetic_alone(hardware: HardwareSpec, factor: float) -> HardwareSpec:
+    host = hardware.host
+    return with_host(hardware, replace(host, flops_per_s=host.flops_per_s * factor))
+
+
 def _link(hardware: HardwareSpec, factor: float) -> HardwareSpec:
     link = hardware.link
     moved = replace(
@@ -100,4 +122,6 @@ _MOVES: Mapping[Number, Callable[[HardwareSpec, float], HardwareSpec]] = {
     "host rates": _host,
     "link": _link,
     "disk": _disk,
+    "memory rate": _memory_alone,
+    "arithmetic": _arithmetic_alone,
 }

@@ -1,5 +1,6 @@
 """How much is measured for a profile."""
 
+import math
 from dataclasses import dataclass
 
 from tandem.probes.kernel_cases import HeadShape, PageProbe
@@ -33,6 +34,7 @@ class Effort:
         link_bytes: sizes of copies, ascending.
         disk_bytes: of the file that is read; a multiple of 64 MiB.
         trips: times that nothing is handed to the threads.
+        budget_s: by the clock; where it runs short, what is left is measured in one round each.
     """
 
     rounds: int
@@ -47,6 +49,7 @@ class Effort:
     link_bytes: tuple[int, ...]
     disk_bytes: int
     trips: int
+    budget_s: float = math.inf
     card_rows: tuple[int, ...] = (
         1, 4, 8, 16, 32, 64, 65, 96, 128, 129, 160, 192, 193, 224, 256, 257, 288, 320, 321, 384,
         385, 448, 449, 512,
@@ -82,7 +85,7 @@ _KV = (*DType, *NarrowFloat, *CodeType)
 
 
 def coarse() -> Effort:
-    """Under a minute, disks aside."""
+    """Under a minute where nobody else keeps the processor busy, disks aside."""
     return Effort(
         rounds=3,
         kinds=_KINDS,
@@ -96,6 +99,7 @@ def coarse() -> Effort:
         link_bytes=(4096, 64 << 10, _MIB, 16 * _MIB, 128 * _MIB),
         disk_bytes=256 * _MIB,
         trips=300,
+        budget_s=60.0,
     )
 
 

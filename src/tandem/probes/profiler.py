@@ -5,7 +5,7 @@ Import this module only if `native.available()`.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ from tandem.probes.start_times import measure_starts
 from tandem.profiling.measurements import AtOnce, Contention, HostMeasurements, Striping
 from tandem.profiling.profile import Machine, Profile
 from tandem.spec.progress import Progress, no_progress
+
+_AHEAD = 2
+"""Steps of which the time may have been taken before they begin: the first ones take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +95,15 @@ def run_profile(
         striping=striping,
         at_once=at_once,
         skipped=skipped,
+        hurried=tuple(run.hurried),
     )
 
 
 class _Run:
     def __init__(self, subject: Subject, effort: Effort, progress: Progress, disks: Disks) -> None:
         self._subject, self._effort, self._progress = subject, effort, progress
+        self.hurried: list[str] = []
+        self._begin_s = time.perf_counter()
         self._pool = NativePool(subject.machine.threads)
         self._disks = disks
         quantized = [kind for kind in effort.kinds if kind.format is not None]
@@ -116,6 +122,15 @@ class _Run:
         result = measure()
         self._done += 1
         return result
+
+    def in_rounds(self, what: str, measure: Callable[[Effort], Any]) -> Any:
+        """Likewise; in one round if the steps before have taken more of the time than is theirs."""
+        effort, taken_s = self._effort, time.perf_counter() - self._begin_s
+        due_s = effort.budget_s * (self._done + _AHEAD) / self._steps
+        if taken_s > due_s and effort.rounds > 1:
+            self.hurried.append(what)
+            effort = replace(effort, rounds=1)
+        return self.step(what, lambda: measure(effort))
 
     def striping(self) -> Striping | None:
         """Of several disks, while the CPU works, and the link where there is one."""
@@ -141,7 +156,7 @@ class _Run:
         probed = self._subject.probed
         if probed is None:
             return None
-        return self.step("accelerator", lambda: measure_accelerator(probed, self._effort))
+        return self.in_rounds("accelerator", lambda effort: measure_accelerator(probed, effort))
 
     def at_once(self, striping: Striping | None) -> tuple[AtOnce, ...]:
         """Attention beside the link, both ways, and the disks; empty where there are neither."""
@@ -154,28 +169,33 @@ class _Run:
         if not sharers:
             return ()
         attention = attention_work(self._pool, self._effort)
-        return self.step(
-            "all at once", lambda: measure_at_once(attention, sharers, self._effort.rounds)
+        return self.in_rounds(
+            "all at once", lambda effort: measure_at_once(attention, sharers, effort.rounds)
         )
 
     def host(self, striping: Striping | None) -> HostMeasurements:
         """All of the host but its disks."""
-        pool, effort, step = self._pool, self._effort, self.step
+        pool, most, rounds = self._pool, self._effort, self.in_rounds
+        self._begin_s = time.perf_counter()  # disks, which came first, are on top
         return HostMeasurements(
             threads=pool.num_threads,
-            memory=step("memory", lambda: measure_memory(pool, effort)),
-            sweep=step("threads", lambda: sweep_threads(pool.num_threads, effort)),
+            memory=rounds("memory", lambda effort: measure_memory(pool, effort)),
+            sweep=rounds("threads", lambda effort: sweep_threads(pool.num_threads, effort)),
             linear=tuple(
-                step(f"linear, {kind}", lambda kind=kind: measure_linear(pool, effort, kind))
-                for kind in effort.kinds
+                rounds(
+                    f"linear, {kind}", lambda effort, kind=kind: measure_linear(pool, effort, kind)
+                )
+                for kind in most.kinds
             ),
-            heads=str(effort.heads),
+            heads=str(most.heads),
             attention=tuple(
-                step(f"attention, {kv}", lambda kv=kv: measure_attention(pool, effort, kv))
-                for kv in effort.kv
+                rounds(
+                    f"attention, {kv}", lambda effort, kv=kv: measure_attention(pool, effort, kv)
+                )
+                for kv in most.kv
             ),
-            codes=step("quantizing", lambda: measure_codes(pool, effort)),
-            start=step("starts", lambda: measure_starts(pool.num_threads, effort)),
+            codes=rounds("quantizing", lambda effort: measure_codes(pool, effort)),
+            start=self.step("starts", lambda: measure_starts(pool.num_threads, most)),
             contention=self._contention(striping),
         )
 

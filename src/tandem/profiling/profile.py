@@ -11,7 +11,7 @@ from tandem.profiling.measurements import (
     Striping,
 )
 
-FORMAT = 5
+FORMAT = 6
 """Of the file: raised whenever what its numbers mean changes."""
 
 
@@ -23,7 +23,8 @@ class Machine:
         accelerator: as its driver names it; `none` without one.
         cores: processors that the process may run on.
         threads: of them, as many as it may really use.
-        ranks: processes that share the machine.
+        ranks: processes that share the machine: always 1 until there are ranks. It is in the key so
+            that no profile of one process is taken for one of several then.
     """
 
     accelerator: str
@@ -53,6 +54,7 @@ class Profile:
         striping: None: fewer than two disks were measured.
         at_once: attention and all else that shares the host's memory; empty: there is nothing else.
         skipped: what was not measured and why, one line each.
+        hurried: probes that had one round instead of all, since the clock's budget ran short.
 
     Raises:
         ValueError: not as many shares as disks.
@@ -70,6 +72,7 @@ class Profile:
     striping: Striping | None
     at_once: tuple[AtOnce, ...]
     skipped: tuple[str, ...]
+    hurried: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.striping is not None and len(self.striping.shares) != len(self.disks):

@@ -11,7 +11,7 @@ from tandem.plan.online import OnlinePlan
 from tandem.plan.stepped import stepped
 from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
-from tandem.plan.weights import resident_experts
+from tandem.plan.weights import disk_layers, resident_experts
 from tandem.planner.answer import choose, online_plan
 from tandem.planner.demand import Demands
 from tandem.planner.fluid.queues import Span
@@ -177,6 +177,7 @@ def _costs(planned: Planned) -> ProgramCosts:
         hosted=plan.embedding == "host",
         # of all alike: the planner does not know which are used more
         experts=max(map(len, resident_experts(plan.weights).values()), default=0),
+        read_in_place=disk_layers(plan.weights) if question.host_only else (),
     )
 
 

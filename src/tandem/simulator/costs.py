@@ -13,6 +13,7 @@ from tandem.planner.fluid.grouping import grouped, layer_kind
 from tandem.planner.fluid.groups import OpCounts, Schedule
 from tandem.planner.fluid.priced_sweep import sums_of
 from tandem.planner.fluid.queues import Work
+from tandem.planner.fluid.reads_in_place import with_reads_in_place
 from tandem.planner.load import Load
 from tandem.scheduler.counting_compiler import CountedProgram
 from tandem.spec.tier import Tier
@@ -101,6 +102,8 @@ class ProgramCosts:
         dense: in a model with experts, layers without.
         hosted: token embeddings are in host memory.
         experts: of each mixture that is elsewhere, those on the accelerator.
+        read_in_place: layers on disk that are computed where they are read to, ascending: on the
+            host alone, whose programs have no reads.
     """
 
     def __init__(
@@ -112,7 +115,9 @@ class ProgramCosts:
         *,
         hosted: bool = False,
         experts: int = 0,
+        read_in_place: tuple[int, ...] = (),
     ) -> None:
+        self._read_in_place = read_in_place
         self._demands, self._block_size, self._hosted = demands, block_size, hosted
         self._experts = experts
         self._windows, self._dense = windows, dense
@@ -128,7 +133,8 @@ class ProgramCosts:
         known = self._schedules.get(id(template))
         if known is None:
             # the template is kept with its groups, so that its id stays its own
-            known = template, grouped(template.ops, self._windows, self._dense)
+            ops = with_reads_in_place(template.ops, self._read_in_place)
+            known = template, grouped(ops, self._windows, self._dense)
             self._schedules[id(template)] = known
         return known[1]
 

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tandem.planner.fluid.queues import ACCEL, CPU, D2H, H2D, FluidQueues
+from tandem.planner.fluid.queues import ACCEL, CPU, D2H, DISK, H2D, FluidQueues
 from tandem.simulator.latencies import Latencies, Percentiles
 from tandem.simulator.record import Record
 
@@ -22,7 +22,8 @@ class Outcome:
         tokens_per_s: output tokens over all of it. steady_tokens_per_s: over its middle half.
         mean_running: requests that had arrived and not ended, a mean over time.
         busy: shares of the time until nothing is in flight; of host memory, of its bytes per
-            second.
+            second. Without an accelerator, of the host's processor in its place; a disk that
+            nothing was read from is left out.
         hidden_share: of the time in which the CPU attended, that in which the accelerator worked
             as well; None if it never attended.
         steps: sweeps. skipped_steps: those of them that did not go through the scheduler.
@@ -53,6 +54,8 @@ def outcome_of(
     steps: int,
     skipped_steps: int,
     ttft_bound_s: float | None = None,
+    *,
+    host_only: bool = False,
 ) -> Outcome:
     """Sum up a run that has ended."""
     found = Latencies.of(record.requests, record.first_s, record.finish_s, record.tokens)
@@ -74,18 +77,30 @@ def outcome_of(
         tokens_per_s=tokens / duration_s,
         steady_tokens_per_s=_steady(record.progress, duration_s),
         mean_running=sum(found.latency_s) / duration_s,
-        busy={
-            "accelerator": queues.busy_s[ACCEL] / whole_s,
-            "CPU": cpu_s / whole_s,
-            "link to the accelerator": queues.busy_s[H2D] / whole_s,
-            "link to the host": queues.busy_s[D2H] / whole_s,
-            "host memory": queues.dram_bytes / whole_s / dram_bytes_per_s,
-        },
+        busy=_busy(queues, whole_s, dram_bytes_per_s, host_only=host_only),
         hidden_share=queues.hidden_s / cpu_s if cpu_s else None,
         preemptions=preemptions,
         steps=steps,
         skipped_steps=skipped_steps,
     )
+
+
+def _busy(
+    queues: FluidQueues, whole_s: float, dram_bytes_per_s: float, *, host_only: bool
+) -> dict[str, float]:
+    accelerator = queues.busy_s[ACCEL] / whole_s
+    found = {
+        "accelerator": accelerator,
+        "CPU": queues.busy_s[CPU] / whole_s,
+        "link to the accelerator": queues.busy_s[H2D] / whole_s,
+        "link to the host": queues.busy_s[D2H] / whole_s,
+    }
+    if host_only:  # it is the device
+        found = {"CPU": accelerator}
+    found["host memory"] = queues.dram_bytes / whole_s / dram_bytes_per_s
+    if queues.busy_s[DISK]:
+        found["disk"] = queues.busy_s[DISK] / whole_s
+    return found
 
 
 def _steady(progress: Sequence[tuple[float, int]], duration_s: float) -> float:

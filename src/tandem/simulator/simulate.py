@@ -91,4 +91,5 @@ def outcome_of_run(
         machine.executor.sweeps,
         skipped_steps,
         ttft_bound_s,
+        host_only=planned.question.host_only,
     )

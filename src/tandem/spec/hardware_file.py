@@ -47,11 +47,16 @@ class AcceleratorDescription:
 
 @dataclass(frozen=True, slots=True)
 class HostDescription:
-    """A host, and what a slot of it lets through in each direction."""
+    """A host, and what a slot of it lets through in each direction.
+
+    Attributes:
+        note: what is to be said of its numbers wherever they are used; empty: nothing.
+    """
 
     name: str
     slot_bytes_per_s: float
     host: HostFacts
+    note: str = ""
 
 
 def known_accelerators() -> tuple[str, ...]:
@@ -155,11 +160,12 @@ def load_host(name: str) -> HostDescription:
         raise _unknown("host", name, known_hosts())
     _refuse_kinds(table, path, _NO_HOSTS, "host")
     reader = HardwareReader(str(path), "host")
-    reader.check_names(table, "", ("name", "slot_bytes_per_s", "host"))
+    reader.check_names(table, "", ("name", "slot_bytes_per_s", "host"), ("note",))
     return HostDescription(
         reader.text(table, "name"),
         reader.number(table, "slot_bytes_per_s"),
         reader.facts(table, "host", HostFacts),
+        reader.text(table, "note") if "note" in table else "",
     )
 
 

@@ -57,10 +57,17 @@ def test_json_has_all_cases(commands: Commands) -> None:
     assert found["worst"]["tokens_per_s"] < found["planned_tokens_per_s"]
 
 
-def test_there_is_none_on_the_host_alone(commands: Commands) -> None:
+def test_on_the_host_alone_its_memory_and_its_arithmetic_move_apart(commands: Commands) -> None:
     alone = ("plan", "opt-1.3b", "--accelerator", "none", "--host", "desktop-ddr5")
-    assert "If rates" not in commands.run(*alone).out
-    assert json.loads(commands.run(*alone, "--json").out)["exposure"] is None
+    alone = (*alone, "--requests", "20")
+    ran = commands.run(*alone)
+    assert "  arithmetic -15% alone would cost most (-1" in ran.out
+    found = json.loads(commands.run(*alone, "--json").out)["exposure"]
+    assert [case["errors"] for case in found["cases"]] == [
+        {"memory rate": -0.15}, {"memory rate": 0.15}, {"arithmetic": -0.15}, {"arithmetic": 0.15},
+    ]  # fmt: skip
+    # both together are the whole machine
+    assert found["worst"]["loss"] == pytest.approx(0.15, abs=0.005)
 
 
 def test_what_breaks_the_bound_is_named() -> None:

@@ -67,7 +67,7 @@ def test_the_host_alone(commands: Commands, here: Path) -> None:
     assert "Best: the host alone: weights resident, " in ran.out
     assert "extrapolated: " in ran.out
     assert "--accelerator none --strategy gpu-only" in ran.out
-    for word in ("link", "on the accelerator", "Rejected"):
+    for word in ("link", "on the accelerator", "cores", "If rates"):
         assert word not in ran.out, word
     found = json.loads(
         commands.run(*MODEL, "--accelerator", "none", "--host", "measured", "--json").out
@@ -75,6 +75,68 @@ def test_the_host_alone(commands: Commands, here: Path) -> None:
     assert found["host_only"]
     assert found["extrapolated"]
     assert found["plan"]["host_blocks"] == 0
+
+
+def test_what_was_measured_alone_has_no_rates_to_be_wrong(commands: Commands, here: Path) -> None:
+    write_profile(profile(), here)
+    alone = ("--accelerator", "none", "--host", "measured")
+    ran = commands.run(*MODEL, *alone, "--disk", "none", "--robustness")
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "all that this plan rests on were measured; leave it out" in ran.err
+
+
+def test_without_an_accelerator_it_is_this_machine_if_it_was_measured(
+    commands: Commands, here: Path
+) -> None:
+    unmeasured = commands.run(*MODEL)
+    assert (unmeasured.status, unmeasured.err.count("\n")) == (2, 1)
+    assert "no accelerator is named, and this machine was not measured: run `tandem profile`" in (
+        unmeasured.err
+    )
+    write_profile(profile(), here)
+    alone = ("--accelerator", "none", "--host", "measured")
+    ran, named = commands.run(*MODEL), commands.run(*MODEL, *alone)
+    said = "no --accelerator is named: this machine's host alone, its profile has no accelerator\n"
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.out.count(said) == 1
+    assert ran.out.replace(said, "") == named.out
+    assert commands.run(*MODEL, "--host", "measured").out == ran.out
+    other = commands.run(*MODEL, "--host", "desktop-ddr5")
+    assert (other.status, other.err.count("\n")) == (2, 1)
+    assert "this machine's profile has none for --host desktop-ddr5" in other.err
+    write_profile(profile(accelerator=True), here)
+    ran, named = commands.run(*MODEL), commands.run(*MODEL, "--accelerator", "measured")
+    said = "no --accelerator is named: this machine\n"
+    assert ran.out.replace(said, "") == named.out
+    assert said in ran.out
+    here.write_text("{")
+    refused = commands.run(*MODEL)
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "is corrupt" in refused.err
+    assert refused.err.endswith("to measure anew, or name one with --accelerator\n")
+
+
+def test_probes_that_were_hurried_are_counted(commands: Commands, here: Path) -> None:
+    write_profile(replace(profile(), hurried=("memory", "linear, float16")), here)
+    for words in (("none",), ("a10g",)):
+        ran = commands.run(*MODEL, "--accelerator", *words, "--host", "measured")
+        assert "; 2 of its probes in one round as the time ran short" in ran.out
+
+
+def test_what_was_measured_is_simulated(commands: Commands, here: Path) -> None:
+    write_profile(profile(accelerator=True), here)
+    asked, alone = ("simulate", *MODEL[1:], "--json"), ("none", "--host", "measured")
+    for words in ((), ("--accelerator", "measured"), ("--accelerator", *alone)):
+        ran = commands.run(*asked, *words)
+        assert (ran.status, ran.err) == (0, "")
+        (run,) = json.loads(ran.out)["runs"]
+        assert "Test CPU with 2 threads, measured" in run["hardware"]
+        assert run["planned_tokens_per_s"] == pytest.approx(run["tokens_per_s"], rel=0.05), words
+    mixed = commands.run(*asked, "--accelerator", "a10g", "--host", "measured")
+    assert (mixed.status, mixed.err) == (0, "")
+    refused = commands.run(*asked, "--host-cores", "2,4")
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "this machine was measured with the cores that it has" in refused.err
 
 
 def test_measured_and_none_may_be_in_any_case(commands: Commands, here: Path) -> None:
@@ -139,6 +201,13 @@ def test_of_several_disks_the_slowest_counts_and_all_at_once_are_told(
     times = [each["prediction"]["decode_sweep"]["disk_s"] for each in (slowest, both)]
     # 2 GB/s for 4.5, which lose more to products
     assert times[0] / reads[0] > 1.8 * times[1] / reads[1]
+
+
+def test_what_is_to_be_said_of_a_hosts_numbers_is_said(commands: Commands, tmp_path: Path) -> None:
+    said = "\nAWS g5.4xlarge: memory is assumed to be read at 35 GB/s by each 8 cores; NEO's figure"
+    for words in (("a10g",), ("t4", "--host", "g5.4xlarge"), ("none", "--host", "g5.4xlarge")):
+        assert said in commands.run(*MODEL, "--accelerator", *words).out, words
+    assert "memory is assumed" not in commands.run(*MODEL, "--accelerator", "t4").out
 
 
 def test_a_described_host_alone_is_assumed(commands: Commands) -> None:

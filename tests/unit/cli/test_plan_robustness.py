@@ -19,7 +19,7 @@ PLAN = (
 )
 
 
-FRAGILE = ("plan", "llama-3.1-8b", "--accelerator", "t4", *PLAN[4:])
+FRAGILE = ("plan", "llama-3.1-8b", "--accelerator", "t4", "--dtype", "bfloat16", *PLAN[4:])
 
 
 def test_a_table_and_the_number_that_matters(commands: Commands) -> None:
@@ -53,7 +53,32 @@ def test_json_has_the_cases(commands: Commands) -> None:
     assert json.loads(commands.run(*PLAN[:-1], "--json").out)["robustness"] is None
 
 
-@pytest.mark.parametrize("flags", [["--robustness"], ["--gantt"], ["--plot", "plan.png"]])
+ALONE = ("plan", "opt-1.3b", "--accelerator", "none", "--host", "desktop-ddr5")
+
+
+def test_on_the_host_alone_two_rates_may_be_wrong(commands: Commands) -> None:
+    ran = commands.run(*ALONE, "--requests", "20", "--robustness")
+    assert (ran.status, ran.err) == (0, "")
+    for part in (
+        "  memory rate -15%, arithmetic +15%", "\nRobust: in every case within 3% of the best plan",
+        "\nIts own speed depends most on: arithmetic",
+    ):  # fmt: skip
+        assert part in ran.out, part
+    assert "accelerator" not in ran.out.partition("Run it")[0]
+
+
+def test_larger_hosts_alone_are_planned_for(commands: Commands) -> None:
+    ran = commands.run(*ALONE, "--requests", "20", "--json")
+    gains = {each["change"]: each["gain"] for each in json.loads(ran.out)["sensitivities"]}
+    assert list(gains) == ["+1 GB memory", "+10 GB/s memory rate", "+8 cores"]
+    assert gains["+1 GB memory"] == pytest.approx(0.0, abs=1e-6)
+    assert 0.02 < gains["+10 GB/s memory rate"] < 0.15
+    assert 0.3 < gains["+8 cores"] < 0.7
+    told = commands.run(*ALONE, "--requests", "20").out
+    assert "\nRejected: no other kind of plan; the host alone differs in how many requests" in told
+
+
+@pytest.mark.parametrize("flags", [["--gantt"], ["--plot", "plan.png"]])
 def test_on_the_host_alone_there_is_nothing_to_show(commands: Commands, flags: list[str]) -> None:
     alone = ("plan", "opt-1.3b", "--accelerator", "none", "--host", "desktop-ddr5")
     ran = commands.run(*alone, *flags)

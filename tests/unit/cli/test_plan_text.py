@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -92,14 +93,45 @@ def test_what_makes_a_plan_less_simple_is_said() -> None:
 
 
 def test_a_type_that_is_slow_there_is_said_first(commands: Commands) -> None:
-    asked = ("plan", "llama-3.1-8b", "--accelerator", "t4", "--requests", "10")
-    slow = commands.run(*asked).out
-    assert slow.startswith("Try --dtype float16: this machine computes 8.0 times as fast in it as")
-    assert commands.run(*asked, "--offline").out.startswith("Try --dtype float16: ")
-    assert "Try --dtype" not in commands.run(*asked, "--dtype", "float16").out
+    asked = ("plan", "llama-3.1-8b", "--accelerator", "t4", "--requests", "10", "--dtype")
+    slow = commands.run(*asked, "bfloat16").out
+    faster = "this machine computes 8.0 times as fast in float16 as in "
+    assert slow.startswith(f"Try --dtype float16: {faster}bfloat16")
+    assert commands.run(*asked, "bfloat16", "--offline").out.startswith("Try --dtype float16: ")
+    assert faster not in commands.run(*asked, "float16").out
     assert "emulated" not in slow.splitlines()[0]
-    single = commands.run(*asked, "--dtype", "float32", "--offline").out.splitlines()[0]
-    assert single.endswith("float32, the only type that the emulated accelerator executes:")
+    single = commands.run(*asked, "float32", "--offline").out.splitlines()[0]
+    assert single.startswith(f"With the card itself, try --dtype float16: {faster}float32")
+    assert single.endswith("accelerator executes float32 alone, for which this plan is:")
+
+
+def test_where_bfloat16_has_no_units_a_plan_is_in_float16(
+    commands: Commands, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    asked = ("plan", "qwen3-0.6b", "--accelerator", "t4", "--requests", "10")
+    ran = commands.run(*asked, "--output", str(file))
+    assert ran.out.startswith("qwen3-0.6b: 0.6 billion parameters, float16\n")
+    assert "Planned in float16: this machine computes 8.0 times as fast in it as in the" in ran.out
+    assert json.loads(file.read_text("utf-8"))["dtype"] == "float16"
+    by_flags = commands.run(*asked).out.splitlines()[-1]
+    assert by_flags.endswith(" --dtype float16")
+    named = commands.run(*asked, "--dtype", "float16").out
+    assert (named.splitlines()[-1], "Planned in" in named) == (by_flags, False)
+    # the same question, so the same plan
+    served = commands.run("simulate", *asked[1:], "--json").out
+    assert json.loads(served)["runs"][0]["plan"] == json.loads(file.read_text("utf-8"))["plan"]
+    assert "Planned in float16" in commands.run(*asked, "--offline").out
+    assert "Planned in" not in commands.run(*asked[:3], "a10g", *asked[4:]).out
+    assert commands.run(*asked[:3], "t4", *asked[4:], "--dtype", "bfloat16").out.startswith("Try")
+
+
+def test_what_overflows_float16_stays_in_its_type(commands: Commands) -> None:
+    ran = commands.run("plan", "gemma-2-2b", "--accelerator", "t4", "--requests", "10")
+    note, question = ran.out.splitlines()[:2]
+    assert note.startswith("note: this machine computes 8.0 times as fast in float16")
+    assert note.endswith("but this model's activations exceed float16's range")
+    assert question.endswith(" billion parameters, bfloat16")
 
 
 def test_no_policy_stands_above_auto(commands: Commands) -> None:

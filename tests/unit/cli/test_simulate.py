@@ -108,12 +108,12 @@ def test_a_trace_without_times_comes_at_each_rate(commands: Commands, tmp_path: 
 
 
 OF_PLANS_ALONE = {
-    "profile", "offline", "order", "pinned_memory", "compare_policies", "robust", "output", "gantt",
+    "offline", "order", "pinned_memory", "compare_policies", "robust", "output", "gantt",
     "plot",
 }  # fmt: skip
-"""Options that ask no other question: of measured machines, of batch jobs, and what is shown."""
-OTHERWISE = {"context", "generate", "accelerator", "host", "as_json"}
-"""Lists are taken as well, nothing that is measured, and no question is asked by it."""
+"""Options that ask no other question: of batch jobs, and what is shown."""
+OTHERWISE = {"context", "generate", "as_json"}
+"""Lists are taken as well, and no question is asked by it."""
 
 
 def test_whatever_a_plan_may_be_asked_may_be_simulated() -> None:
@@ -212,6 +212,62 @@ def test_a_plan_serves_one_request_at_a_time_if_asked_to(
     assert run["mean_running"] == pytest.approx(1.0)
 
 
+ALONE = ("simulate", "opt-1.3b", "--accelerator", "none", "--host", "desktop-ddr5")
+
+
+def test_the_host_alone_is_simulated(commands: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    ran = commands.run(*ALONE, *FEW)
+    assert (ran.status, ran.err) == (0, "")
+    assert "plan: the host alone: weights resident, 12 requests\n" in ran.out
+    for word in ("accelerator", "link"):
+        assert word not in ran.out, word
+    commands.run("plan", *ALONE[1:], *FEW, "--output", str(file))
+    served = commands.run(*ALONE, *FEW, "--plan", str(file), "--json")
+    (run,) = json.loads(served.out)["runs"]
+    assert run["busy"].keys() == {"CPU", "host memory"}
+    assert run["busy"]["CPU"] == pytest.approx(1.0, abs=0.01)
+    (planned,) = json.loads(commands.run(*ALONE, *FEW, "--json").out)["runs"]
+    assert planned["planned_tokens_per_s"] == pytest.approx(planned["tokens_per_s"], rel=0.01)
+    assert planned["tokens_per_s"] == run["tokens_per_s"]
+
+
+def test_layers_on_the_disk_of_a_host_alone_are_read_in_every_sweep(commands: Commands) -> None:
+    large = ("simulate", "llama-3.1-70b", *ALONE[2:], "--requests", "2", "--generate", "8")
+    large = (*large, "--objective", "latency", "--disk")
+    usual, slow = (
+        json.loads(commands.run(*large, rate, "--json").out)["runs"][0]
+        for rate in ("6GB/s", "2GB/s")
+    )
+    for run in (usual, slow):
+        assert run["planned_tokens_per_s"] == pytest.approx(run["tokens_per_s"], rel=0.01)
+    # 47 layers of 1.7 GB
+    assert slow["tpot"]["mean_s"] == pytest.approx(47 * 1.711 / 2, rel=0.01)
+    assert usual["tpot"]["mean_s"] == pytest.approx(slow["tpot"]["mean_s"] / 3, rel=0.05)
+    assert 0.9 < slow["busy"]["disk"] < 1
+
+
+def test_cores_of_a_host_alone_compute_in_proportion(commands: Commands) -> None:
+    ran = commands.run(*ALONE, *FEW, "--host-cores", "2,4", "--json")
+    two, four = (run["tokens_per_s"] for run in json.loads(ran.out)["runs"])
+    assert four == pytest.approx(2 * two, rel=0.02)
+
+
+def test_a_host_alone_has_one_strategy_and_policy(commands: Commands) -> None:
+    for option in (("--strategy", "ride-along"), ("--policy", "neo")):
+        ran = commands.run(*ALONE, *FEW, *option)
+        assert (ran.status, ran.err.count("\n")) == (2, 1)
+        assert "there is nothing to choose: leave --strategy and --policy out" in ran.err
+    same = commands.run(*ALONE, *FEW, "--strategy", "gpu-only")
+    assert same.out == commands.run(*ALONE, *FEW).out
+
+
+def test_rows_that_leave_the_host_idle_say_so(commands: Commands) -> None:
+    ran = commands.run(*SIMULATE, *FEW, "--host-cores", "2,4,8")
+    said = "with 2, 4, 8: the plan leaves the host's cores idle, none found is faster"
+    assert ran.out.splitlines()[-1] == said
+
+
 def test_plans_for_a_host_alone_and_layers_on_a_disk_without_a_rate_are_refused(
     commands: Commands, tmp_path: Path
 ) -> None:
@@ -281,8 +337,6 @@ def test_plans_of_other_models_types_and_jobs_are_refused(
         (["--requests", "2", "--timeline", "/none/t.json"], "cannot write /none/t.json"),
         (["--gpu-memory", "1GiB"], "the model does not fit"),
         (["--prompt", "200000"], "the model takes 131072"),
-        (["--host", "measured"], "an accelerator and a host that are described"),
-        (["--host", "Measured"], "an accelerator and a host that are described"),
         (["--requests", "0"], "Invalid value"),
     ],
 )
@@ -292,10 +346,15 @@ def test_bad_input_is_one_line(commands: Commands, args: list[str], message: str
     assert message in ran.err
 
 
-def test_without_an_accelerator_the_names_are_told(commands: Commands) -> None:
-    ran = commands.run("simulate", "qwen3-0.6b")
-    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "give --accelerator a TOML file, or one of: a10, a100-40" in ran.err
+def test_without_an_accelerator_both_remedies_are_told(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for command in ("simulate", "plan"):
+        ran = commands.run(command, "qwen3-0.6b")
+        assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+        assert "this machine was not measured: run `tandem profile`, whose figures" in ran.err
+        assert "--accelerator 'none' (the host alone), a TOML file, or one of: a10, " in ran.err
 
 
 def test_cores_of_a_host_that_does_not_count_them_are_refused(commands: Commands) -> None:

@@ -65,13 +65,23 @@ def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
         (Elsewhere(0, 5, "cpu", on_disk=2), "5 of 8 layers on the CPU and 2 of them from disk"),
         (
             Elsewhere(8, 6, "host", mlps=True, experts=3),
-            "the experts of all 8 layers streamed but for 3 each and those of 6 layers on the CPU "
-            "where no prompt is read",
+            "3 experts of each layer resident, the others streamed (in 6 layers left to the CPU "
+            "where no prompt is read)",
+        ),
+        (
+            Elsewhere(8, 8, "host", mlps=True, experts=1, embedding=True),
+            "1 expert of each layer resident, the others streamed (left to the CPU where no prompt "
+            "is read) and embeddings in host memory",
+        ),
+        (
+            Elsewhere(5, mlps=True, experts=3),
+            "3 experts of each of 5 layers resident, the others streamed",
         ),
         (
             Elsewhere(0, 8, "cpu-mlp", experts=3),
-            "the experts of all 8 layers on the CPU but for 3 each",
+            "3 experts of each layer resident, the others on the CPU",
         ),
+        (Elsewhere(0, 5, "cpu-mlp"), "the MLPs of 5 of 8 layers on the CPU"),
     ],
 )
 def test_what_is_elsewhere_is_told_as_one_list(elsewhere: Elsewhere, told: str) -> None:

@@ -1,12 +1,13 @@
 """All probes of a profile, at tiny sizes; the accelerator is this machine's processor."""
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -17,9 +18,10 @@ from tandem.kernels import native
 if not native.available():
     pytest.skip(native.unavailable_message(), allow_module_level=True)
 
+from tandem.cli.profile_text import profile_text
 from tandem.kernels.native_pool import NativePool
 from tandem.models.linear import dequantize, multiply_codes
-from tandem.probes import card_attention, torch_accelerator
+from tandem.probes import attention_times, card_attention, linear_times, torch_accelerator
 from tandem.probes import disks as disks_module
 from tandem.probes.accelerator import copy_to_device, measure_accelerator
 from tandem.probes.at_once import Sharer, measure_at_once
@@ -31,6 +33,7 @@ from tandem.probes.kernel_pages import code_shape
 from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, quantized_kind
 from tandem.probes.profiler import Subject, run_profile
 from tandem.probes.rounds import median_seconds
+from tandem.probes.timing import Sample
 from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator
 from tandem.profiling.measurements import AtOnce
 from tandem.profiling.profile_file import read_profile, write_profile
@@ -118,6 +121,39 @@ def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
     assert found.skipped == ("disks: none was named; name a folder on each with --disk",)
     write_profile(found, tmp_path / "profile.json")
     assert read_profile(tmp_path / "profile.json", MACHINE, KERNELS) == found
+
+
+@pytest.mark.parametrize("budget_s", [0.0, 1e6])
+def test_where_the_time_runs_short_the_rest_has_one_round_each_and_is_named(
+    budget_s: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rounds: list[int] = []
+    for module in (attention_times, linear_times):
+        counted = module.median_seconds
+
+        def counting(samples: Mapping[Any, Sample], most: int, counted: Any = counted) -> Any:
+            rounds.append(most)
+            return counted(samples, most)
+
+        monkeypatch.setattr(module, "median_seconds", counting)
+    some = replace(TINY, kinds=(FLOAT16,), kv=(DType.FLOAT16,), rounds=3, budget_s=budget_s)
+    found = run_profile(Subject(MACHINE, KERNELS, None, ""), some, thorough=False)
+    if budget_s:
+        assert (rounds, found.hurried) == ([3, 3], ())
+        return
+    assert rounds == [1, 1]
+    # what takes no rounds cannot be hurried
+    assert found.hurried == (
+        "memory", "threads", "linear, float16", "attention, float16", "quantizing",
+    )  # fmt: skip
+    write_profile(found, tmp_path / "profile.json")
+    assert read_profile(tmp_path / "profile.json", MACHINE, KERNELS) == found
+    told = [line for line in profile_text(found, tmp_path) if line.startswith("measured in one")]
+    assert told[0].endswith(": memory, threads, linear, float16, attention, float16, quantizing")
+
+
+def test_a_thorough_profile_has_all_the_time_and_a_coarse_one_a_minute() -> None:
+    assert (coarse().budget_s, thorough().budget_s) == (60.0, math.inf)
 
 
 def test_what_is_not_there_is_named() -> None:
@@ -327,8 +363,12 @@ def test_medians_are_of_turns() -> None:
         return call
 
     found = median_seconds({"a": sample("a", 1.0), "b": sample("b", 10.0)}, 3)
-    assert order == ["a", "a", "b", "b", *"ababab"]
+    # of what is long enough to be timed alone, one call says how often to call
+    assert order == ["a", "b", *"ababab"]
     assert found == {"a": 4.0, "b": 40.0}
+    order.clear()
+    assert median_seconds({"c": sample("c", 1.5e-3)}, 2)["c"] == pytest.approx(5.25e-3)
+    assert order == ["c"] * 4
 
 
 def test_thorough_measures_all_that_coarse_does_and_more() -> None:

@@ -5,8 +5,16 @@ from dataclasses import dataclass
 from tandem.bench.papers.cells import PaperCell, Role
 from tandem.bench.papers.figures import load_figures
 from tandem.bench.papers.kvpr import ELEMENT_BYTES
-from tandem.bench.papers.lm_offload_machine import rates_of, solve_factor, workload_of
-from tandem.bench.papers.lm_offload_table3 import PAPER, efficient_cells, table3_cells
+from tandem.bench.papers.lm_offload_machine import rates_of, workload_of
+from tandem.bench.papers.lm_offload_table3 import (
+    EFFICIENT,
+    PAPER,
+    calibration_cells,
+    constant,
+    efficient_cells,
+    factors,
+    table3_cells,
+)
 from tandem.cost.lm_offload.tasks import generation_time
 from tandem.cost.lm_offload.workload import OffloadPolicy
 
@@ -58,23 +66,28 @@ def _traffic(case: str, name: str, predicted: float, published: float) -> PaperC
 
 
 def figure3_cells() -> list[PaperCell]:
-    """FlexGen on OPT-30B; each placement's factor from its own unquantized bar."""
-    figure = load_figures(PAPER)["fig3_tokens_per_s"]
+    """FlexGen on OPT-30B, by table 3's factors: no number comes from this figure, but that one of
+    its bars is FlexGen's cell there.
+
+    Beside each bar FlexGen's one number, and the constant, as of table 3; and what both resources
+    at 80% would give.
+    """
+    figure, factor = load_figures(PAPER)["fig3_tokens_per_s"], factors()
+    link, host = factor["LM-Offload"], factor["FlexGen"]
+    named = f"FlexGen: {host:.1%} of the host memory, {link:.1%} of the link"
+    number = calibration_cells()["FlexGen"]
     cells: list[PaperCell] = []
-    for case, bars in (
-        ("with_attention_offload", {"best_quant": (4, 16)}),
-        (
-            "without_attention_offload",
-            {"quant_weights": (4, 16), "quant_kv": (16, 4), "quant_both": (4, 4)},
-        ),
-    ):
-        base = _Bar(case, 16, 16)
-        published = figure[case]["no_quant"]
-        factor = solve_factor(base.predicted, published)
-        cells.append(base.cell("no_quant", factor, published, Role.CALIBRATED))
-        for name, (weight_bits, kv_bits) in bars.items():
-            bar = _Bar(case, weight_bits, kv_bits)
-            cells.append(bar.cell(name, factor, figure[case][name], Role.SCORED))
+    for bar in _BARS:
+        published = figure[bar.case][bar.name]
+        role = Role.CALIBRATED if bar == _CALIBRATED else Role.SCORED
+        note = "" if role is Role.CALIBRATED else bar.note
+        cells.append(bar.cell(bar.predicted(link, host), published, role, named, note))
+        if role is Role.SCORED:
+            cells.append(bar.cell(number, published, Role.BASELINE, "FlexGen: one number"))
+            cells.append(bar.cell(constant(), published, Role.BASELINE, "FlexGen: a constant"))
+        efficient = bar.predicted(EFFICIENT, EFFICIENT)
+        bound = f"{EFFICIENT:.0%} of the bound"
+        cells.append(bar.cell(efficient, published, Role.WHAT_IF, bound))
     return cells
 
 
@@ -83,32 +96,44 @@ class _Bar:
     """One bar of figure 3."""
 
     case: str
+    name: str
     weight_bits: int
     kv_bits: int
 
-    def predicted(self, factor: float) -> float:
-        on_cpu = self.case == "with_attention_offload"
+    @property
+    def note(self) -> str:
+        """Why it is off."""
+        if self.weight_bits == self.kv_bits == 16:
+            return "FlexGen's link is not LM-Offload's"
+        return "FlexGen's dequantization is not in equation 2's maximum"
+
+    def predicted(self, link_share: float, host_share: float) -> float:
+        """Tokens per second; the shares are what is reached of the data sheets."""
         policy = OffloadPolicy(
             IMPLIED_WEIGHTS[self.case],
-            attention_on_cpu=on_cpu,
+            attention_on_cpu=self.case == "with_attention_offload",
             weight_bits=self.weight_bits,
             kv_bits=self.kv_bits,
         )
-        rates = rates_of(1.0, factor) if on_cpu else rates_of(factor, 1.0)
-        return generation_time(workload_of("OPT-30B", 128, 640), policy, rates).tokens_per_s
+        workload, rates = workload_of("OPT-30B", 128, 640), rates_of(link_share, host_share)
+        return generation_time(workload, policy, rates).tokens_per_s
 
-    def cell(self, name: str, factor: float, published: float, role: Role) -> PaperCell:
-        bound = "host memory" if self.case == "with_attention_offload" else "link"
+    def cell(
+        self, predicted: float, published: float, role: Role, predictor: str, note: str = ""
+    ) -> PaperCell:
+        """Beside what was published."""
+        name = f"{self.name} {self.case}".replace("_", " ")
         return PaperCell(
-            PAPER,
-            "figure 3",
-            f"{name} {self.case}".replace("_", " "),
-            "tokens/s",
-            self.predicted(factor),
-            published,
-            role,
-            f"FlexGen: {factor:.1%} of the {bound}",
-            "FlexGen's dequantization is not in equation 2's maximum"
-            if role is Role.SCORED
-            else "",
+            PAPER, "figure 3", name, "tokens/s", predicted, published, role, predictor, note
         )
+
+
+_CALIBRATED = _Bar("with_attention_offload", "no_quant", 16, 16)
+_BARS = (
+    _CALIBRATED,
+    _Bar("with_attention_offload", "best_quant", 4, 16),
+    _Bar("without_attention_offload", "no_quant", 16, 16),
+    _Bar("without_attention_offload", "quant_weights", 4, 16),
+    _Bar("without_attention_offload", "quant_kv", 16, 4),
+    _Bar("without_attention_offload", "quant_both", 4, 4),
+)

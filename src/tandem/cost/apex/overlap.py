@@ -76,7 +76,11 @@ class HostDecode:
 
 
 def interposed_gain(decode: HostDecode, rows: int, accelerator_tokens_per_s: float) -> float:
-    """Gain of two alternating cohorts of `rows` each over the accelerator alone."""
+    """Gain of two alternating cohorts of `rows` each over the accelerator alone.
+
+    For reference: no plan is made by it. Cohorts that have passes of their own are executed in
+    virtual time (`planner/fluid/`), which knows of link, memory and what is busy meanwhile.
+    """
     added = 2 * rows / decode.interposed_token_s(rows) / accelerator_tokens_per_s
     return added - decode.interposed_share(rows)
 
@@ -94,7 +98,11 @@ def residual_bytes(rows: int, hidden_size: int, element_bytes: int) -> int:
 
 
 def switch_s(layers: int, done: int, linear_s: float) -> float:
-    """What rows that have done `done` layers add to a pipelined step: `(L - i) Tl`."""
+    """What rows that have done `done` layers add to a pipelined step: `(L - i) Tl`.
+
+    For reference: a change of strategy is not priced by it. Cohorts that are under way when the
+    strategy changes go on as they are (`scheduler/`), and `auto` weighs steps as they then are.
+    """
     return (layers - done) * linear_s
 
 

@@ -2,6 +2,9 @@
 
 The paper takes the widest level of Kahn's topological sort. That is a lower bound only: operators
 of different levels may be independent too. The largest antichain is exact.
+
+For reference: no plan is made by it. The CPU's operations are compiled loops that all threads
+share, one after the other, so that none has to be bundled and several at once gain nothing.
 """
 
 from collections.abc import Mapping

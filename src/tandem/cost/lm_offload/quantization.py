@@ -8,7 +8,7 @@ _NORMALISE_FLOPS = 3
 
 @dataclass(frozen=True, slots=True)
 class QuantRates:
-    """What one device reaches; measured, or `published_rates` for hardware that is not there."""
+    """What one device reaches."""
 
     quantize_elements_per_s: float
     dequantize_elements_per_s: float
@@ -23,6 +23,10 @@ def published_rates(
     divide elements, not bytes, by a bandwidth. Dequantization has no first term (equations 16, 24);
     the text wants a frequency in its second term where equation 14 has FLOP/s: the equation is
     followed.
+
+    For reference: no plan is made by it, since it is 20 times too fast for figure 3 (see
+    `docs/papers/lm-offload.md`). Plans take what a profile measured, or `cost/quantized.py`: bytes
+    and instructions of the kernels that read a format.
     """
     element_s = _NORMALISE_FLOPS / flops_per_s + 1 / memory_bytes_per_s
     return QuantRates(1 / (1 / frequency_hz + element_s), 1 / element_s)

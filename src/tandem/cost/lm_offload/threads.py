@@ -1,4 +1,10 @@
-"""Threads for the compute task and the five loads and stores (LM-Offload, algorithm 3)."""
+"""Threads for the compute task and the five loads and stores (LM-Offload, algorithm 3).
+
+For reference: no plan is made by it. Here the copies are the device's, which need no threads, and
+the CPU's part of a pass is one task; `planner/offline/threads.py` takes its number of threads from
+what a profile measured of each. Of a host that was not measured nothing tells numbers of threads
+apart: data sheets give the rate of all its cores, and by that fewer are only slower.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

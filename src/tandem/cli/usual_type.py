@@ -1,0 +1,46 @@
+"""The type that a model is planned in where none is named."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tandem.cli.planning_options import MemoryOptions
+
+if TYPE_CHECKING:
+    from tandem.cli.plan_hardware import PlanHardware
+    from tandem.spec.model import ModelSpec
+
+SLOW = 2.0
+"""How many times as fast another type is where that is said, or chosen."""
+_WIDE = ("gemma2", "gemma3")
+"""Architectures whose activations exceed float16's range (vLLM refuses it for them, too)."""
+
+
+def with_usual_type(
+    memory: MemoryOptions, model: str, hardware: "PlanHardware"
+) -> tuple[MemoryOptions, tuple[str, ...]]:
+    """In the checkpoint's type; in float16 where that is bfloat16 and a described accelerator has
+    no units for it, as a T4: its time is several times as long there, for the same bytes.
+
+    Returns: the options, and lines that say so, if there is something to say.
+    """
+    from tandem.models.catalogue import plannable_spec
+    from tandem.spec.dtype import DType
+
+    if memory.dtype != "auto" or hardware.host_only or hardware.card is not None:
+        return memory, ()
+    peaks, spec = hardware.spec.accelerator.flops_per_s, plannable_spec(model)
+    ratio = peaks[DType.FLOAT16] / peaks[DType.BFLOAT16]
+    if spec.dtype is not DType.BFLOAT16 or ratio <= SLOW or needs_range(spec):
+        return memory, ()
+    notes = (
+        f"Planned in float16: this machine computes {ratio:.1f} times as fast in it as in the "
+        "checkpoint's bfloat16, which --dtype bfloat16 keeps",
+        "An engine takes float16 from the plan's file, or by --dtype float16; an emulated "
+        "accelerator executes float32 alone: plan with --dtype float32 for it",
+    )
+    return replace(memory, dtype=str(DType.FLOAT16)), notes
+
+
+def needs_range(spec: "ModelSpec") -> bool:
+    """Whether float16 is no type for the model."""
+    return spec.architecture in _WIDE
