@@ -14,7 +14,7 @@ from weakref import finalize
 
 OPTIMAL, INFEASIBLE = 7, 8
 _ROWWISE, _MINIMISE = 2, 1
-_INT_BYTES = 4
+_INT_BYTES, _REAL_BYTES = 4, 8
 
 
 class Basis(NamedTuple):
@@ -40,7 +40,7 @@ class Highs:
     """One solver.
 
     Raises:
-        OSError, RuntimeError: the library is not there, or counts in other integers.
+        ImportError: the library is not there, or is another one.
     """
 
     def __init__(self) -> None:
@@ -59,9 +59,7 @@ class Highs:
 
     def set_real(self, option: str, value: float) -> None:
         """An option that is any number."""
-        self._api.Highs_setDoubleOptionValue(
-            self._solver, option.encode(), ctypes.c_double(value)
-        )
+        self._api.Highs_setDoubleOptionValue(self._solver, option.encode(), ctypes.c_double(value))
 
     def set_word(self, option: str, value: str) -> None:
         """An option that is a word."""
@@ -81,9 +79,8 @@ class Highs:
         reals = [array("d", each) for each in (costs, lowers, uppers, row_lowers, row_uppers)]
         whole = [array("i", each) for each in (matrix.starts, matrix.columns)]
         values = array("d", matrix.values)
-        arrays = [ctypes.c_void_p(each.buffer_info()[0]) for each in (*reals, *whole, values)]
-        counts = *self._size, len(values)
-        offset = ctypes.c_double(0.0)
+        counts, offset = (*self._size, len(values)), ctypes.c_double(0.0)
+        arrays = map(_address, (*reals, *whole, values))
         self._api.Highs_passLp(self._solver, *counts, _ROWWISE, _MINIMISE, offset, *arrays)
 
     def begin_at(self, basis: Basis) -> None:
@@ -103,11 +100,8 @@ class Highs:
     @property
     def solution(self) -> tuple[float, ...]:
         """Its columns."""
-        columns, rows = (array("d", bytes(8 * count)) for count in self._size)
-        unasked = array("d", bytes(8 * self._size[0]))
-        unasked_rows = array("d", bytes(8 * self._size[1]))
-        found = map(_address, (columns, unasked, rows, unasked_rows))
-        self._api.Highs_getSolution(self._solver, *found)
+        columns = array("d", bytes(_REAL_BYTES * self._size[0]))
+        self._api.Highs_getSolution(self._solver, _address(columns), None, None, None)
         return tuple(columns)
 
     @property
@@ -122,18 +116,34 @@ def _address(numbers: "array[int] | array[float]") -> ctypes.c_void_p:
     return ctypes.c_void_p(numbers.buffer_info()[0])
 
 
+def extension_of(package: str) -> Path:
+    """Its compiled part.
+
+    Raises:
+        ImportError: it is not installed, or has none.
+    """
+    found = find_spec(package)
+    folder = None if found is None or found.origin is None else Path(found.origin).parent
+    extension = None if folder is None else next(folder.glob("_core*.so"), None)
+    if extension is None:
+        raise ImportError(f"{package} is not installed, which solves plans' linear programmes")
+    return extension
+
+
+# as where it were imported itself: who lacks it is told at once
+_EXTENSION = extension_of("highspy")
+
+
 @cache
 def _library() -> ctypes.CDLL:
-    package = find_spec("highspy")
-    if package is None or package.origin is None:
-        raise OSError("highspy is not installed, which brings the solver of linear programmes")
-    # the extension's own dependencies are looked through as well, where the solver is one of them
-    extension = next(Path(package.origin).parent.glob("_core.*"), None)
-    if extension is None:
-        raise OSError(f"no extension beside {package.origin}")
-    library = ctypes.CDLL(str(extension))
-    if library.Highs_getSizeofHighsInt(None) != _INT_BYTES:
-        raise RuntimeError(f"{extension} counts in integers of other than {_INT_BYTES} bytes")
+    # what the extension depends on is looked through as well: there the interface is
+    library = ctypes.CDLL(str(_EXTENSION))
+    try:
+        int_bytes = library.Highs_getSizeofHighsInt(None)
+    except AttributeError:
+        raise ImportError(f"{_EXTENSION} has no C interface: highspy 1.15 has") from None
+    if int_bytes != _INT_BYTES:
+        raise ImportError(f"{_EXTENSION} counts in integers of {int_bytes} bytes, not {_INT_BYTES}")
     library.Highs_create.restype = ctypes.c_void_p
     library.Highs_getObjectiveValue.restype = ctypes.c_double
     return library
