@@ -32,9 +32,10 @@ class Answers:
         compare: bool = False,
         robust: bool = False,
         order: str = "auto",
+        aside: Aside | None = None,
     ) -> OfflineAnswer:
-        """As `offline_answer`."""
+        """As `offline_answer`, likewise."""
         asked = question, policy, compare, robust, order
         if repr(asked) not in self._offline:
-            self._offline[repr(asked)] = offline_answer(*asked)
+            self._offline[repr(asked)] = offline_answer(*asked, aside)
         return self._offline[repr(asked)]

@@ -227,13 +227,15 @@ def _offline(
     shown: OutputOptions,
 ) -> None:
     """Plan a batch job; write, draw and print what was asked for."""
+    from tandem.cli.children import Children
     from tandem.cli.plan_offline import print_offline
     from tandem.planner.offline.answer import offline_answer
     from tandem.planner.offline.cycle import pass_cycle
     from tandem.planner.plan_file import offline_plan_file
 
     asked = question, policies.policy, policies.compare_policies, policies.robust
-    planned = offline_answer(*asked, policies.order)
+    with Children() as children:
+        planned = offline_answer(*asked, policies.order, aside=children)
     if shown.output is not None:
         from tandem.plan.plan_file import write_plan
 

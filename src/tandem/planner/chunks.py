@@ -1,7 +1,7 @@
 """How many prompts begin in a sweep: others begin where requests end, which end independently."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _MOST_MEAN = 6.0
 """Prompts per sweep beyond which their number hardly varies."""
@@ -9,8 +9,7 @@ _FEW = 2
 """Sizes: of chunks, and of what is left of a prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunks:
+class Chunks(NamedTuple):
     """Tokens of prompts in a steady state's sweeps.
 
     Attributes:

@@ -41,15 +41,19 @@ class Wants(NamedTuple):
 
     def of(self, pool_blocks: int, *, followed: bool, reading: bool) -> int:
         """Of a pool of so many, as `HeldBlocks.wanted`."""
-        every = self.every
-        if self.rows <= 1:
+        rows, every, others, steady, prompt, least, growing = self
+        if rows <= 1:
             return every
-        reserve = growth_reserve(self.growing, pool_blocks)
-        steady = max(self.least, self.steady + reserve)
-        if not followed:
-            return min(steady, every)
-        others = every if reading else self.others
-        return min(steady, max(every, others + self.prompt + reserve))
+        # tens of thousands are asked for: without a call for each of the larger and the smaller
+        reserve = growth_reserve(growing, pool_blocks) if growing else 0
+        steady += reserve
+        if steady < least:
+            steady = least
+        if followed:
+            with_next = (every if reading else others) + prompt + reserve
+            if with_next > every:
+                every = with_next
+        return steady if steady < every else every
 
 
 @dataclass(frozen=True, slots=True)

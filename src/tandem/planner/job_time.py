@@ -79,10 +79,11 @@ def _tpots_s(
 ) -> tuple[list[float], list[float]]:
     """Of requests with more than a token, without cohorts and in them."""
     found: tuple[list[float], list[float]] = [], []
+    lanes = found if candidate.has_cohorts else (found[0], found[0])  # by where they ended
     for decoding_s, home, shape in zip(lived.decoding_s, lived.homes, shapes, strict=True):
-        if shape.generated_tokens > 1:
-            slow = candidate.has_cohorts and home == 1
-            found[slow].append(decoding_s / (shape.generated_tokens - 1))
+        later = shape.generated_tokens - 1
+        if later > 0:
+            lanes[home].append(decoding_s / later)
     return found
 
 

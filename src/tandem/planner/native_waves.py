@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tandem.memory.growth_reserve import growth_reserve
 from tandem.planner.native import loops
 from tandem.planner.sweep_times import SweepTimes
-from tandem.spec.workload import RequestShape
+from tandem.spec.workload import RequestShape, are_alike
 
 if TYPE_CHECKING:
     from tandem.planner import _loops
@@ -24,7 +24,9 @@ def native_job(
     assert loops is not None
     device, host = (_home(home, wave.places) for home in wave.homes)
     those = loops.Wave(device, host, wave.places, wave.block_size, wave.prompt_tokens, wave.each)
-    lengths = [(shape.prompt_tokens, shape.generated_tokens) for shape in shapes]
+    times = len(shapes) if are_alike(shapes) else 1
+    told_apart = shapes[:1] if times > 1 else shapes
+    lengths = [(shape.prompt_tokens, shape.generated_tokens) for shape in told_apart] * times
     priced = native_times(sweep_s) if isinstance(sweep_s, SweepTimes) else sweep_s
     return loops.job(those, lengths, priced)
 

@@ -124,7 +124,8 @@ class Lengths:
     @property
     def decode_sweeps(self) -> float:
         """For which a request has a place after its prompt: at least one, in which it ends."""
-        return max(1.0, self.later_tokens)
+        later = self.generated_tokens - 1
+        return later if later > 1.0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +273,10 @@ class Question:
             served: tokens that a sweep gives, of rows that pass through in several sweeps as well.
             step_tokens: of a candidate.
         """
-        if self.objective == "latency" or decoding <= 1:
+        if decoding <= 1 or self.objective == "latency":
             return True
         prompts = (served - 1) / self.lengths.decode_sweeps * self.lengths.prompt_tokens
-        return decoding - 1 + prompts < self.step_of(step_tokens)
+        return decoding - 1 + prompts < (step_tokens or self.max_num_batched_tokens)
 
 
 def _context_deviation(shapes: Sequence[RequestShape], mean_tokens: float) -> float:

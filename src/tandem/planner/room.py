@@ -96,6 +96,7 @@ class Room:
     ) -> None:
         self._question, self._tables, self._idle = question, tables, idle
         self._strategy: Strategy = idle.strategy
+        self._step: int = idle.step_tokens
         self.device_bytes: int = device_bytes
         self.host_bytes: int = host_bytes
         self._block_bytes, self._longest_blocks = block_bytes, longest_blocks
@@ -118,12 +119,14 @@ class Room:
         if rows > tables.most or hosted > self._most_hosted or self.host_bytes < 0:
             return False
         places = tables.places(rows)
-        every, served = rows, float(rows)
         if self._has_cohorts:
             crossing = self._crossing(device > 0, passes)
+            if not question.prompts_keep_up(device, device + hosted / crossing.sweeps, self._step):
+                return False
             left = self.device_bytes - self._with_cohorts(device, hosted, places, crossing)
-            every, served = device, device + hosted / crossing.sweeps
         else:
+            if not question.prompts_keep_up(rows, float(rows), self._step):
+                return False
             left = self.device_bytes - tables.workspace(self._strategy, places)
         if left < 0:
             return False
@@ -134,9 +137,9 @@ class Room:
         wanted = tables.wants(device).of(here, followed=followed, reading=reading)
         if wanted + prompts_here * tables.prompt > here:
             return False
-        if tables.wants(hosted).of(there, followed=followed, reading=reading) > there:
-            return False
-        return question.prompts_keep_up(every, served, self._idle.step_tokens)
+        if not hosted:
+            return True
+        return tables.wants(hosted).of(there, followed=followed, reading=reading) <= there
 
     def _with_cohorts(self, device: int, hosted: int, places: int, crossing: "_Crossing") -> int:
         """The step's workspace."""

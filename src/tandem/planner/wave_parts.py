@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tandem.planner.waves import Home, Wave
-from tandem.spec.workload import RequestShape
+from tandem.spec.workload import RequestShape, are_alike
 
 _WORK, _ALIKE_WORK = 50_000, 200_000
 """Requests times places that are lived through, and where all are alike: they end together, in
@@ -52,8 +52,10 @@ def part_of(
 
 def _rows(wave: Wave, shapes: Sequence[RequestShape], share: float) -> int:
     """Places of a part."""
-    work = share * (_ALIKE_WORK if len(set(shapes)) == 1 else _WORK)
-    longest = max(shape.prompt_tokens + shape.generated_tokens for shape in shapes)
+    alike = are_alike(shapes)
+    work = share * (_ALIKE_WORK if alike else _WORK)
+    told_apart = shapes[:1] if alike else shapes
+    longest = max(shape.prompt_tokens + shape.generated_tokens for shape in told_apart)
     pool = max(home.blocks for home in wave.homes if home.most)
     each = min(
         math.sqrt(len(shapes) * wave.places / work),
@@ -78,7 +80,7 @@ def _grouped(shapes: Sequence[RequestShape], each: float, last: bool) -> list[Re
     Of the `last` ones the longest stands for its group: a job takes until it has ended.
     """
     groups = math.ceil(len(shapes) / each - 1e-9)
-    if all(shape == shapes[0] for shape in shapes):
+    if are_alike(shapes):
         return [_mean(shapes[:1])] * groups
     numbers = sorted(range(len(shapes)), key=lambda number: shapes[number].generated_tokens)
     bounds = [round(group * len(shapes) / groups) for group in range(groups + 1)]

@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,6 +24,11 @@ class RequestShape:
     prompt_tokens: int
     generated_tokens: int
     arrival_s: float = 0.0
+
+
+def are_alike(shapes: Sequence[RequestShape]) -> bool:
+    """Whether all of some are equal; none are."""
+    return not shapes or shapes.count(shapes[0]) == len(shapes)
 
 
 @dataclass(frozen=True, slots=True)

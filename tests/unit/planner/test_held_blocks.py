@@ -1,12 +1,14 @@
 """How many KV blocks requests hold that run at once."""
 
+import random
 from dataclasses import replace
 from itertools import pairwise
 from statistics import mean, pstdev
 
 import pytest
 
-from tandem.planner.held_blocks import HeldBlocks
+from tandem.memory.growth_reserve import growth_reserve
+from tandem.planner.held_blocks import HeldBlocks, Wants
 from tandem.planner.question import Lengths
 from tandem.spec.workload import LengthDistribution, Workload, drawn_workload
 
@@ -112,3 +114,18 @@ def test_requests_that_run_longer_count_for_longer() -> None:
 def test_means_alone_do_where_requests_are_not_known() -> None:
     lengths = lengths_of((100, 300), (100, 300))
     assert HeldBlocks.of(replace(lengths, shapes=()), SIZE) == HeldBlocks.of(lengths, SIZE)
+
+
+def test_what_rows_want_is_the_plain_formula() -> None:
+    """Which is written out for speed: larger and smaller of some sums."""
+    rng = random.Random(0)
+    for _ in range(2000):
+        rows, every, others, steady, prompt, least, growing = (rng.randint(0, 40) for _ in range(7))
+        pool, followed, reading = rng.randint(0, 900), rng.random() < 0.5, rng.random() < 0.5
+        reserve = growth_reserve(growing, pool)
+        expected, wanted = every, max(least, steady + reserve)
+        if rows > 1:
+            next_one = (every if reading else others) + prompt + reserve
+            expected = min(wanted, max(every, next_one) if followed else every)
+        wants = Wants(rows, every, others, steady, prompt, least, growing)
+        assert wants.of(pool, followed=followed, reading=reading) == expected

@@ -15,7 +15,13 @@ from tandem.spec.units import (
     parse_size,
     parse_size_with_unit,
 )
-from tandem.spec.workload import RequestShape, Workload, drawn_workload, parse_lengths
+from tandem.spec.workload import (
+    RequestShape,
+    Workload,
+    are_alike,
+    drawn_workload,
+    parse_lengths,
+)
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
@@ -24,6 +30,16 @@ def test_fixed_lengths_come_at_once() -> None:
     made = drawn_workload(parse_lengths("512", "prompt"), parse_lengths("128", "generate"), 3)
     assert made.requests == (RequestShape(512, 128),) * 3
     assert made.duration_s == 0
+
+
+def test_requests_are_alike_if_none_differs() -> None:
+    one = RequestShape(512, 128)
+    assert are_alike([])
+    assert are_alike([one])
+    assert are_alike((one,) * 3)
+    assert are_alike([one, RequestShape(512, 128)])
+    assert not are_alike([one, one, RequestShape(512, 127)])
+    assert not are_alike([one, RequestShape(512, 128, arrival_s=1.0)])
 
 
 @pytest.mark.parametrize(

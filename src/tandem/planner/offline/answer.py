@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from tandem.plan.block_order import ORDERS, BlockOrder, parse_orders
 from tandem.plan.offline import OfflinePlan, QuantizedLayers
+from tandem.planner.aside import Aside, InTurn
 from tandem.planner.exposure import Exposure
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.own_split import OwnSplit, own_split
@@ -17,7 +18,7 @@ from tandem.planner.offline.policies import (
 )
 from tandem.planner.offline.robustness import block_exposure, block_robustness
 from tandem.planner.offline.search import BlockOption, OfflineSearch
-from tandem.planner.offline.sensitivity import BlockSensitivity, block_sensitivities
+from tandem.planner.offline.sensitivity import BlockSensitivity, begin_block_sensitivities
 from tandem.planner.offline.share_terms import share_terms
 from tandem.planner.offline.shortfall import nothing_fits
 from tandem.planner.offline.threads import AS_FAST, PlannedThreads, by_threads, planned_threads
@@ -70,6 +71,7 @@ def offline_answer(
     compare: bool = False,
     robust: bool = False,
     order: str = "auto",
+    aside: Aside | None = None,
 ) -> OfflineAnswer:
     """Plan. Where the CPU was measured by numbers of threads, as many work as make the best plan.
 
@@ -77,18 +79,20 @@ def offline_answer(
         compare: also what each policy alone would do.
         robust: also what becomes of the plan if a number is wrong.
         order: in which batches go through layers: `rows`, `columns`, or `auto`, as is faster.
+        aside: who may do some of it meanwhile, which changes nothing of the answer.
 
     Raises:
         ConfigError: nothing fits, the policy has another order, or the question is none of an
             offline batch.
     """
-    orders = parse_orders(order)
+    orders, aside = parse_orders(order), aside or InTurn()
     policy = _policy(policy_name, orders)
     _check(question, policy)
-    search, chosen = _at_its_threads(question, policy)
+    search, chosen = _at_its_threads(question, policy, aside)
     if chosen is None:
         raise nothing_fits(search, policy)
     chosen, question = search.simplest(policy, chosen), search.question
+    gains = begin_block_sensitivities(search, policy, chosen, aside)
     reason = recomputation(search, chosen.candidate)
     split = own_split(question, chosen.candidate) if policy.name == PARK_EGGER else None
     notes = (reason,) if split is None else (reason, str(split))
@@ -99,6 +103,7 @@ def offline_answer(
     if threads is not None:
         plan = replace(plan, threads=threads.count, notes=(*plan.notes, f"CPU threads: {threads}"))
     alternatives = tuple(islice(search.alternatives(policy, chosen), _NUM_ALTERNATIVES))
+    exposed = block_exposure(search, chosen)
     return OfflineAnswer(
         question=question,
         policy=policy,
@@ -107,22 +112,22 @@ def offline_answer(
         recomputation=reason,
         threads=threads,
         alternatives=alternatives,
-        sensitivities=tuple(block_sensitivities(search, policy, chosen)),
+        sensitivities=tuple(gain for wait in gains if (gain := wait()) is not None),
         policies=compare_offline(search, orders) if compare else (),
         robustness=block_robustness(search, policy, chosen, alternatives) if robust else None,
-        exposure=block_exposure(search, chosen),
+        exposure=exposed,
         split=split,
     )
 
 
 def _at_its_threads(
-    question: Question, policy: OfflinePolicy
+    question: Question, policy: OfflinePolicy, aside: Aside
 ) -> tuple[OfflineSearch, BlockOption | None]:
     """The search by the number of the CPU's threads whose plan is fastest, and that. Others than
     the first are searched with less effort, and the one that is chosen of them then with all.
     """
     first, *others = by_threads(question)
-    search = found = OfflineSearch(first)
+    search = found = OfflineSearch(first, aside=aside)
     best = search.best(policy)
     if best is None:
         return search, None
@@ -133,7 +138,7 @@ def _at_its_threads(
             found, best = another, option
     if found is search:
         return search, best
-    search = OfflineSearch(found.question)
+    search = OfflineSearch(found.question, aside=aside)
     return search, search.best(policy, known=(best.candidate,))
 
 

@@ -1,10 +1,13 @@
 """The search for an offline plan: candidates by a bound, the best of them by virtual time."""
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, islice
+from typing import NamedTuple
 
+from tandem.planner.aside import Aside, InTurn
 from tandem.planner.offline.block_promise import BlockPromises
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BlockCandidates
@@ -20,6 +23,8 @@ _AS_GOOD = 0.995
 """Of the best prediction: what lies closer is within what predictions are off by."""
 _BETTER = 1 + 1e-9
 _NEAR = 0.9
+_LIKELY = "flexgen"
+"""Of the policies that allow less than `auto`, the one that mostly promises enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +64,16 @@ class OfflineSearch:
 
     Args:
         like: a search for a machine much like this one, after which less effort will do.
+        aside: who may search under other policies meanwhile.
     """
 
-    def __init__(self, question: Question, like: "OfflineSearch | None" = None) -> None:
-        self.question = question
+    def __init__(
+        self,
+        question: Question,
+        like: "OfflineSearch | None" = None,
+        aside: Aside | None = None,
+    ) -> None:
+        self.question, self._aside = question, aside or InTurn()
         self._effort = _FULL if like is None else _REDUCED
         self.times = BlockTimes(question, None if like is None else like.times)
         self.footprint = self.times.footprint
@@ -74,6 +85,7 @@ class OfflineSearch:
         self._moves = BlockMoves(question, self.candidates, question.block_size)
         self._options: dict[BlockCandidate, BlockOption] = {}
         self._found: dict[OfflinePolicy, BlockOption | None] = {}
+        self._coming: dict[OfflinePolicy, Callable[[], _Searched]] = {}
 
     def best(
         self, policy: OfflinePolicy, known: Iterable[BlockCandidate] = ()
@@ -90,10 +102,15 @@ class OfflineSearch:
                 before = _better(before, self.option(candidate))
         if before is not None and not self._effort.all:
             return self._search(policy, before)
-        best = self._refined(_better(before, self._searched(policy)), policy)
+        every: Sequence[OfflinePolicy] = ()
         if policy.name == "auto" and self._effort.policies:
-            for narrower in policies_within(policy.orders):
-                best = _better(best, self._exceeding(narrower, best))
+            every = policies_within(policy.orders)
+        for likely in every:
+            if likely.name == _LIKELY:
+                self._begin(likely)
+        best = self._refined(_better(before, self._searched(policy)), policy)
+        for narrower in every:
+            best = _better(best, self._exceeding(narrower, best))
         return best
 
     def simplest(self, policy: OfflinePolicy, best: BlockOption) -> BlockOption:
@@ -211,10 +228,26 @@ class OfflineSearch:
         alone = replace(alone, recomputed_tokens=0)
         return passes * self.times.bound.decode_s(alone)
 
+    def _begin(self, policy: OfflinePolicy) -> None:
+        """It may be searched."""
+        if policy not in self._found and policy not in self._coming:
+            self._coming[policy] = self._aside.begin(partial(self._alone, policy))
+
     def _searched(self, policy: OfflinePolicy) -> BlockOption | None:
         if policy not in self._found:
-            self._found[policy] = self._search(policy)
+            wait = self._coming.pop(policy, None)
+            self._found[policy] = self._search(policy) if wait is None else self._taken(wait())
         return self._found[policy]
+
+    def _taken(self, searched: "_Searched") -> BlockOption | None:
+        """As if it had been searched here: what was known before stays first, and the same."""
+        for option in searched.options:
+            self._options.setdefault(option.candidate, option)
+        return None if searched.best is None else self._options[searched.best]
+
+    def _alone(self, policy: OfflinePolicy) -> "_Searched":
+        best = self._search(policy)
+        return _Searched(None if best is None else best.candidate, tuple(self._options.values()))
 
     def _exceeding(self, policy: OfflinePolicy, best: BlockOption | None) -> BlockOption | None:
         """The best option of a policy that may exceed the best; else what promises most, as an
@@ -320,6 +353,13 @@ class OfflineSearch:
         moved = self._moves.of(best.candidate, policy)
         bounds = [(self.bound_tokens_per_s(candidate), candidate) for candidate in moved]
         return sorted(bounds, key=lambda bound: -bound[0])
+
+
+class _Searched(NamedTuple):
+    """What was found under a policy, of all options that are known by then."""
+
+    best: BlockCandidate | None
+    options: tuple[BlockOption, ...]
 
 
 _BLOCK, _START, _CANDIDATE = range(3)

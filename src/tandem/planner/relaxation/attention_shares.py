@@ -1,7 +1,7 @@
 """Attention in the programme: which part of the KV lies where, and what it takes."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tandem.planner.relaxation.attention_prices import AttentionPrices, Line
 from tandem.planner.relaxation.programme import Programme
@@ -31,8 +31,7 @@ class Part:
         return self.place == "cpu" or (self.place == "lent" and not prompt_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(NamedTuple):
     """What one kind of sweep carries.
 
     Attributes:

@@ -143,12 +143,15 @@ def _least_of_longest(falling: Sequence[_Line], rising: Sequence[_Line], least: 
     that falls and one that rises meet, or at an end.
     """
     longest_s = 0.0
-    for down in falling:
-        for up in rising:
-            apart_s, closer_s = down.here_s - up.here_s, up.more_s - down.more_s
-            share = apart_s / closer_s if closer_s else least
-            share = min(max(share, least), 1.0)
-            longest_s = max(
-                longest_s, down.here_s + share * down.more_s, up.here_s + share * up.more_s
-            )
+    for down_s, down_more_s in falling:
+        for up_s, up_more_s in rising:
+            closer_s = up_more_s - down_more_s
+            share = (down_s - up_s) / closer_s if closer_s else least
+            # tens of thousands of pairs: without a call for the larger and the smaller
+            share = least if share < least else min(share, 1.0)
+            falls_s, rises_s = down_s + share * down_more_s, up_s + share * up_more_s
+            if falls_s > longest_s:
+                longest_s = falls_s
+            if rises_s > longest_s:
+                longest_s = rises_s
     return longest_s

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.passing import LEAST_PROMPTS_HERE
@@ -16,8 +16,7 @@ LEFT_OUT = 1e-9  # of a layer, where a number of them is asked for
 _ROUNDED_UP = 1 + 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class FixedCosts:
+class FixedCosts(NamedTuple):
     """Of one kind of sweep.
 
     Attributes:

@@ -3,7 +3,7 @@
 Nothing dearer than programs are: what residuals of whole layers cost on their way is left out.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.plan.weights import MLPS_APART, ON_CPU, ON_DISK
@@ -24,8 +24,7 @@ _BEFORE_EXPERTS = (
 _BEFORE_MLP = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, Part.OUTPUT))
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPrice:
+class LayerPrice(NamedTuple):
     """One layer in one sweep.
 
     Attributes:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # which takes as long to import as all of the planner
-    from highspy import HighsBasis
+if TYPE_CHECKING:  # of the solver, which most processes have no use for
+    from tandem.planner.relaxation.highs import Basis
 
 INFINITY = float("inf")
 
@@ -26,7 +26,7 @@ class Optimum:
 
     value: float
     columns: tuple[float, ...]
-    basis: "HighsBasis"
+    basis: "Basis"
 
 
 @dataclass(slots=True)

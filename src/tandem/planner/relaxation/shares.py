@@ -31,7 +31,7 @@ from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
 
 if TYPE_CHECKING:
-    from highspy import HighsBasis
+    from tandem.planner.relaxation.highs import Basis
 
 _LENT: frozenset[LayerHome] = frozenset(("host", "host-mlp", "experts-host"))
 
@@ -40,7 +40,7 @@ class Start(NamedTuple):
     """The basis of a programme of so many rows and columns."""
 
     size: tuple[int, int]
-    basis: "HighsBasis"
+    basis: "Basis"
 
 
 @dataclass(frozen=True, slots=True)

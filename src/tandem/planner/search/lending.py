@@ -29,9 +29,9 @@ class Lending:
     @staticmethod
     def is_possible(candidate: Candidate) -> bool:
         """Whether there may be a proposal."""
-        return not (
-            candidate.has_cohorts or candidate.on_cpu or not candidate.elsewhere.may_be_lent
-        )
+        if not candidate.streamed or candidate.on_cpu or candidate.has_cohorts:
+            return False
+        return candidate.elsewhere.may_be_lent > 0
 
     def _propose(self, candidate: Candidate) -> Iterator[Candidate]:
         """So many layers that link and CPU take equally long, if both are then faster.
