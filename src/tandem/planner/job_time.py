@@ -88,7 +88,7 @@ def _tpots_s(
 
 def _wave(question: Question, candidate: Candidate, plan: OnlinePlan, *, reserves: bool) -> Wave:
     places, in_sweeps = plan.max_num_seqs, candidate.in_every_sweep()
-    per_token = float(candidate.sweeps_per_hosted_token(question.model.num_layers))
+    per_token = float(candidate.sweeps_beside_prompts(question.model.num_layers))
     on_device, on_host = plan.max_device_seqs or places, plan.max_host_seqs
     device, host = plan.device_blocks, plan.host_blocks
     if candidate.device_share:  # in both at once: one pool
