@@ -173,6 +173,12 @@ def _stack(capacity: int, parts: tuple[tuple[str, str, int], ...]) -> str:
     return bar[:_WIDTH].ljust(_WIDTH, parts[-1][0])
 
 
+def _tpots(answer: Answer, rates: Rates, steady: Rates) -> Iterator[str]:
+    yield f"  time per output token  {_tpot(answer, rates)}"
+    if answer.arrivals is None and abs(rates.worst_tpot_s / steady.worst_tpot_s - 1) > _OTHER:
+        yield f"{'':<25}{_tpot(answer, steady)} once requests are out of step"
+
+
 def _prediction(answer: Answer) -> Iterator[str]:
     steady, lengths = answer.chosen.prediction.rates, answer.question.lengths
     arrivals, rates = answer.arrivals, answer.seen
@@ -186,9 +192,8 @@ def _prediction(answer: Answer) -> Iterator[str]:
     if arrivals is not None and arrivals.ttft_s is not None:
         turn = f"{format_duration(arrivals.ttft_s)} from its arrival, {turn}"
     yield f"  time to first token    {turn}"
-    yield f"  time per output token  {_tpot(answer, rates)}"
-    if arrivals is None and abs(rates.worst_tpot_s / steady.worst_tpot_s - 1) > _OTHER:
-        yield f"{'':<25}{_tpot(answer, steady)} once requests are out of step"
+    if lengths.later_tokens:
+        yield from _tpots(answer, rates, steady)
     yield f"  a mean request         {request}"
     close = most < given * (1 + _FLAT) or arrivals is not None
     two = bool(rates.edges_s) and arrivals is None

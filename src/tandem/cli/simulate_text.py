@@ -10,7 +10,7 @@ from tandem.cli.simulate_sweep import HOST_CORES, RATES
 from tandem.plan.describe import describe_plan
 from tandem.planner.option import Option
 from tandem.simulator.build import Planned
-from tandem.simulator.latencies import Percentiles
+from tandem.simulator.latencies import QUANTILES, Percentiles
 from tandem.simulator.outcome import Outcome
 from tandem.spec.units import format_duration, format_figure
 from tandem.spec.workload import Workload
@@ -56,11 +56,14 @@ class Run:
 
 
 def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, Any]:
-    """All of the runs; `plan` is an `OnlinePlan` of its own format."""
+    """All of the runs; `plan` is an `OnlinePlan` of its own format, and `quantiles` says of what
+    shares of the requests each latency's `quantiles_s` are.
+    """
     return {
         "format": FORMAT,
         "model": model,
         "varies": flag,
+        "quantiles": QUANTILES,
         "runs": [
             {
                 "value": run.value,

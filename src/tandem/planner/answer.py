@@ -8,7 +8,7 @@ from tandem.memory.host_default import default_host_blocks
 from tandem.plan.online import OnlinePlan
 from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.aside import Aside, InTurn
-from tandem.planner.candidate import Candidate
+from tandem.planner.candidate import COHORT_STRATEGIES, Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.engine_plan import engine_plan
 from tandem.planner.exposure import Exposure, exposure
@@ -302,6 +302,13 @@ def _spare_bytes(search: Search) -> int:
 
 
 def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
+    if not question.cohorts_are_of_use and set(policy.strategies) <= set(COHORT_STRATEGIES):
+        one = "are alone" if question.objective == "latency" else "generate a single token"
+        return ConfigError(
+            f"policy '{policy.name}' serves requests in cohorts, which are of no use to those that "
+            f"{one}; use another policy",
+            param="policy",
+        )
     if question.tpot_bound_s is not None:
         free = Search(replace(question, tpot_bound_s=None)).best(policy)
         if free is not None:

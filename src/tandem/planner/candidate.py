@@ -125,6 +125,10 @@ class Candidate(NamedTuple):
         """The same without requests."""
         return self._replace(device_rows=0, host_rows=0, device_share=0.0, prompts_here=0)
 
+    def between_tokens(self) -> "Candidate":
+        """Of halves, in a sweep that reads prompts alone."""
+        return self.idle()._replace(strategy="gpu-only", passes=0)
+
     def in_every_sweep(self) -> int:
         """Rows of which each sweep decodes a token: all but those of a cohort."""
         return self.device_rows if self.has_cohorts else self.rows
@@ -181,6 +185,13 @@ class Candidate(NamedTuple):
             return self.num_cohorts * len(token_sweeps(num_layers, self.passes))
         edges = _EDGES_BESIDE if self.device_rows else _EDGES_ALONE
         return self.num_cohorts * num_layers + edges
+
+    def sweeps_beside_prompts(self, num_layers: int) -> int:
+        """Likewise, while prompts are read. Halves begin their next token when the last one is
+        known; by then a sweep has been submitted without them, if there is anything for it.
+        """
+        sweeps = self.sweeps_per_hosted_token(num_layers)
+        return sweeps + 1 if self.halves else sweeps
 
     def placement(self, model: ModelSpec) -> tuple[WeightPlacement, ...]:
         """Homes of all layers."""

@@ -36,6 +36,10 @@ _COARSE = 0.2
 """Of the work that is spent on the chosen plan's job: then most take about 10 ms."""
 _WORTH = 1.002
 """Times tokens per second, what a change must bring to be gone on from."""
+_NEAR_ALONE = 0.9
+"""Of the tokens per second of the best plan, what the best one known of a policy that allows less
+must reach for that policy to be searched as if alone.
+"""
 _FINALISTS, _MOST_FINALISTS = 0.9, 8
 """Of the tokens per second of the best plan, what others must reach, lived through coarsely, to be
 looked at closely before one is chosen; and how many are.
@@ -110,9 +114,22 @@ class InStep:
         chosen = self._search.choice(policy)
         if chosen is None or not is_in_step(self._search.question):
             return chosen
-        known = [*self._seen_closely, *self._alone(policy, chosen)]
-        found = self._finalists(self._lived_through(policy, chosen, ALL, known))
+        found = self._of_choice(policy, chosen)
+        for less in _within(policy):
+            # what ranks best there may be far from all that was changed here
+            best = self._search.best_seen(less)
+            near = (
+                best is not None
+                and self.of(best).tokens_per_s >= _NEAR_ALONE * found[0].tokens_per_s
+            )
+            alone = self._search.choice(less) if near else None
+            if alone is not None:
+                found = _best_first([*found, *self._of_choice(less, alone)])
         return _simplest(found)
+
+    def _of_choice(self, policy: Policy, chosen: Option) -> list[Option]:
+        known = [*self._seen_closely, *self._alone(policy, chosen)]
+        return self._finalists(self._lived_through(policy, chosen, ALL, known))
 
     def _finalists(self, found: Sequence[Option]) -> list[Option]:
         """Those that may be the best, lived through closely: which is so may be told only then.
@@ -196,11 +213,10 @@ class InStep:
 
     def _of_policies(self, policy: Policy) -> Iterator[Option]:
         """The best option found under each policy that allows less."""
-        for less in POLICIES.values():
-            if less != policy and policy.contains(less):
-                best = self._search.best_seen(less)
-                if best is not None:
-                    yield best
+        for less in _within(policy):
+            best = self._search.best_seen(less)
+            if best is not None:
+                yield best
 
     def _alone(self, policy: Policy, chosen: Option) -> list[Candidate]:
         """The best with all requests on the accelerator, which may be far from what ranks best: few
@@ -328,6 +344,13 @@ class InStep:
             for device in (candidate.device_rows - some, candidate.device_rows + some):
                 if 0 < device < candidate.rows:
                     yield self._shared_out(candidate, device, candidate.rows)
+
+
+def _within(policy: Policy) -> Iterator[Policy]:
+    """Those that allow less, the least first."""
+    known = POLICIES.values()
+    less = (each for each in known if each != policy and policy.contains(each))
+    return iter(sorted(less, key=lambda each: sum(map(each.contains, known))))
 
 
 def _best_first(options: Iterable[Option]) -> list[Option]:

@@ -14,8 +14,11 @@ from tandem.planner.wave_parts import part_of
 from tandem.planner.waves import Home, LivedJob, Wave
 from tandem.spec.workload import RequestShape
 
-_GENERATIONS = 12
-"""Requests for each place that are lived through; a longer job goes on as their second half."""
+_GENERATIONS, _LEAST_LIVED = 12, 400
+"""Requests for each place that are lived through, and in all where places are few; a longer job
+goes on as their second half: how many of those that begin together fall into it is then a small
+part of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,9 @@ def job_in_waves(
     """
     lengths = question.lengths
     shapes = lengths.shapes or (lengths.usual,) * lengths.requests
-    most = 2 * (_GENERATIONS // 2) * plan.max_num_seqs
+    places = plan.max_num_seqs
+    generations = max(_GENERATIONS, math.ceil(_LEAST_LIVED / places))
+    most = 2 * math.ceil(generations / 2) * places
     first = shapes[:most]
     wave = _wave(question, candidate, plan, reserves=any_grows(first, plan.block_size))
     sweep_s = predictor.sweep_times(candidate)
@@ -89,7 +94,7 @@ def _tpots_s(
 
 def _wave(question: Question, candidate: Candidate, plan: OnlinePlan, *, reserves: bool) -> Wave:
     places, in_sweeps = plan.max_num_seqs, candidate.in_every_sweep()
-    per_token = float(candidate.sweeps_per_hosted_token(question.model.num_layers))
+    per_token = float(candidate.sweeps_beside_prompts(question.model.num_layers))
     on_device, on_host = plan.max_device_seqs or places, plan.max_host_seqs
     device, host = plan.device_blocks, plan.host_blocks
     if candidate.device_share:  # in both at once: one pool

@@ -31,6 +31,12 @@ class Option:
         return self.prediction.rates.job_tokens_per_s
 
     @property
+    def decodes(self) -> bool:
+        """Whether any request has a second token; not known of those that are not lived through."""
+        seen = self.in_step_tpot_s, self.in_step_slow_tpot_s
+        return self.in_step_per_s is None or seen != (None, None)
+
+    @property
     def seen(self) -> Rates:
         """With the time between tokens that requests see: of those that are lived through, in the
         mean of the job; else out of step.

@@ -184,6 +184,13 @@ class Predictor:
         load = self.pace.decode_load(candidate)
         return self._sweeps.time(candidate.elsewhere, load).period_s
 
+    def mixed_s(self, candidate: Candidate, tokens: int) -> float:
+        """Seconds of a sweep that reads so many tokens of prompts."""
+        hosted = self.pace.of(candidate).on_host
+        return self._mixed_s(
+            candidate, tokens, hosted, lambda s, load: self._sweeps.time(s, load).period_s
+        )
+
     def decode_share(self, candidate: Candidate) -> float:
         """Of the sweeps, those that read no prompt."""
         if self._q.objective == "latency":
@@ -232,9 +239,7 @@ class Predictor:
     def _rates(self, candidate: Candidate, time_of: TimeOf) -> Rates:
         if self._q.objective == "latency":
             return self._alone(candidate, time_of)
-        lengths, layers = self._q.lengths, self._q.model.num_layers
-        cohort = candidate.has_cohorts
-        sweeps = candidate.sweeps_per_hosted_token(layers)
+        lengths, cohort = self._q.lengths, candidate.has_cohorts
         pace = self.pace.of(candidate)
         chunk, chunks = pace.chunk, pace.chunks
         decode_s = self._decode_s(candidate, time_of)
@@ -247,12 +252,30 @@ class Predictor:
         return Rates(
             tokens_per_s=steady,
             tpot_s=sweep_s,
-            slow_tpot_s=sweeps * sweep_s if cohort else None,
+            slow_tpot_s=self._in_cohorts_s(candidate, pace, sweep_s, time_of) if cohort else None,
             ttft_s=math.ceil(lengths.prompt_tokens / chunk) * mixed_s,
             prefill_share=share,
             edges_s=edges_s,
             job_tokens_per_s=self._over_the_job(steady, edges_s),
         )
+
+    def _in_cohorts_s(
+        self, candidate: Candidate, pace: Pace, sweep_s: float, time_of: TimeOf
+    ) -> float:
+        """Between tokens of a request in a cohort; of halves, whose tokens' own sweeps prompts may
+        overfill, with what another one reads meanwhile.
+        """
+        layers = self._q.model.num_layers
+        sweeps = candidate.sweeps_per_hosted_token(layers)
+        token_s = sweeps * sweep_s
+        most = candidate.sweeps_beside_prompts(layers) - sweeps
+        if most:
+            tokens = sweeps * pace.finished / pace.decoding * self._q.lengths.prompt_tokens
+            more = min(max(tokens / self.pace.room(candidate) - sweeps, 0.0), most)
+            hosted = not candidate.reads_here
+            load = self.loads.of(candidate.between_tokens(), pace.chunk, host_chunk=hosted)
+            token_s += more * time_of(candidate.elsewhere, load) if more else 0.0
+        return token_s
 
     def _with_leaving_s(self, candidate: Candidate, sweep_s: float) -> float:
         """Of a sweep in the mean, no shorter than prompts' KV takes on its way to the host: copies

@@ -200,6 +200,13 @@ class Question:
         return other == replace(self, hardware=other.hardware)
 
     @property
+    def cohorts_are_of_use(self) -> bool:
+        """Whether requests decode beside each other: those that end with their prompts would lie in
+        a cohort for nothing.
+        """
+        return self.objective == "throughput" and self.lengths.later_tokens > 0
+
+    @property
     def may_read_here(self) -> bool:
         """Whether prompts of requests on the host may be read on the accelerator: shorter ones than
         a block are not worth their way.

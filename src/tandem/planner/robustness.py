@@ -115,7 +115,7 @@ def robustness(
     for errors, question in wrong_machines(search.question):
         other = Search(question, like=search, known=known)
         in_step, predict = InStep(other), other.predictor.predict
-        plan, *others = (in_step.of(Option(each, predict(each))) for each in known)
+        plan, *others = (in_step.closely(Option(each, predict(each))) for each in known)
         cases.append(
             WrongRates(
                 errors,

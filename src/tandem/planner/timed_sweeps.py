@@ -52,12 +52,48 @@ def sweep_times(
         mixed_s = sum(w * sweeps.time(candidate.elsewhere, load).period_s for w, load in mixed)
         mixed_s -= experts_s(decoding.rows, size)
         prompts.append((float(size), max(0.0, mixed_s - whole_s)))
+    if candidate.halves:
+        return _of_halves(
+            question,
+            sweeps,
+            loads,
+            candidate,
+            SweepTimes(least_s, device_s, host_s, tuple(prompts[1:])),
+        )
     hosted_s = None
     if candidate.has_cohorts and candidate.device_rows and candidate.host_rows:
         hosted, layers = candidate.hosted(), question.model.num_layers
         way = hosted.sweeps_per_hosted_token(layers) / candidate.sweeps_per_hosted_token(layers)
         hosted_s = way * timed_s(hosted)
     return SweepTimes(least_s, device_s, host_s, tuple(prompts[1:]), hosted_s, experts)
+
+
+def _of_halves(
+    question: Question, sweeps: Sweeps, loads: Loads, candidate: Candidate, both: SweepTimes
+) -> SweepTimes:
+    """Of as much of their token as a sweep is where prompts are read, which one of each token's
+    reads by itself; where none are, there is no such sweep.
+
+    Args:
+        both: of sweeps in which halves take part.
+    """
+    layers = question.model.num_layers
+    taken = candidate.sweeps_per_hosted_token(layers)
+    every = candidate.sweeps_beside_prompts(layers)
+    nobody = candidate.between_tokens()
+
+    def longer_s(tokens: float, beside_s: float) -> float:
+        load = loads.of(nobody, round(tokens), host_chunk=not candidate.reads_here)
+        alone_s = sweeps.time(candidate.elsewhere, load).period_s
+        return (taken * beside_s + (every - taken) * alone_s) / every
+
+    part = taken / every
+    return SweepTimes(
+        part * both.least_s,
+        part * both.device_token_s,
+        part * both.host_token_s,
+        tuple((tokens, longer_s(tokens, beside_s)) for tokens, beside_s in both.prompts),
+    )
 
 
 def _expert_times(

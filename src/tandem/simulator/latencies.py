@@ -7,21 +7,30 @@ import numpy as np
 
 from tandem.spec.workload import RequestShape
 
+QUANTILES = (*(percent / 100 for percent in range(0, 100, 5)), 0.99, 1.0)
+"""Shares of the requests by which a distribution is told."""
+
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Of a latency in seconds, over requests."""
+    """Of a latency in seconds, over requests.
+
+    Attributes:
+        quantiles_s: its distribution: what as many of them do not exceed as `QUANTILES` says,
+            the least and the most included.
+    """
 
     mean_s: float
     p50_s: float
     p90_s: float
     p99_s: float
+    quantiles_s: tuple[float, ...]
 
     @staticmethod
     def of(samples: Sequence[float]) -> "Percentiles":
         """Linear between samples."""
-        p50, p90, p99 = np.percentile(samples, (50, 90, 99)).tolist()
-        return Percentiles(float(np.mean(samples)), p50, p90, p99)
+        p50, p90, p99, *every = np.quantile(samples, (0.5, 0.9, 0.99, *QUANTILES)).tolist()
+        return Percentiles(float(np.mean(samples)), p50, p90, p99, tuple(every))
 
 
 @dataclass(frozen=True, slots=True)

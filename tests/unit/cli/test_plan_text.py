@@ -80,7 +80,7 @@ def test_what_makes_a_plan_less_simple_is_said() -> None:
     ) -> Option:
         rates = SimpleNamespace(worst_tpot_s=tpot_s)
         prediction = cast("Prediction", SimpleNamespace(rates=rates))
-        return Option(Candidate(strategy, streamed, 4, 0), prediction, in_step_per_s=rate)
+        return Option(Candidate(strategy, streamed, 4, 0), prediction, rate, tpot_s)
 
     plain = option("gpu-only", 2)
     assert drawback(option("ride-along", 0, 0.4), plain) == "by a less simple strategy"

@@ -93,6 +93,21 @@ def test_a_trace_of_requests_and_one_for_perfetto(commands: Commands, tmp_path: 
     assert sum(event["ph"] == "X" for event in events) > 20
 
 
+def test_distributions_are_told_from_the_least_to_the_most(commands: Commands) -> None:
+    ran = commands.run(*SIMULATE, "--requests", "40", "--generate", "4-40", "--rate", "2", "--json")
+    found = json.loads(ran.out)
+    shares, (run,) = found["quantiles"], found["runs"]
+    assert shares == sorted({*(percent / 100 for percent in range(0, 100, 5)), 0.99, 1.0})
+    for name in ("ttft", "tpot", "latency"):
+        latency = run[name]
+        quantiles_s = latency["quantiles_s"]
+        assert len(quantiles_s) == len(shares)
+        assert quantiles_s == sorted(quantiles_s)
+        assert quantiles_s[0] < latency["mean_s"] < quantiles_s[-1]
+        at = dict(zip(shares, quantiles_s, strict=True))
+        assert [at[n / 100] for n in (50, 90, 99)] == [latency[f"p{n}_s"] for n in (50, 90, 99)]
+
+
 def test_a_trace_without_times_comes_at_each_rate(commands: Commands, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"prompt_tokens": 100, "generated_tokens": 4}\n' * 20, "utf-8")

@@ -105,7 +105,7 @@ class Ceilings:
         self._kinds: dict[tuple[int, Rows], list[WeightedKinds]] = {}
         self.programmes = 0
         allowed = homes_of(policy, question, footprint) if homes is None else homes
-        alone, layers = question.objective == "latency", question.model.num_layers
+        alone, layers = not question.cohorts_are_of_use, question.model.num_layers
         every = ways(policy, allowed, layers, alone=alone, may_read_here=question.may_read_here)
         # where prompts are read decides how soon, which a bound on the time per token goes by
         self._members = joined(every, reading=question.tpot_bound_s is None)

@@ -123,7 +123,7 @@ def ways(
         num_layers: of the model.
         homes: that candidates may have; beside a cohort, the CPU computes none, and none is read.
             Layers and MLPs are not streamed both.
-        alone: one request at a time, which no cohort serves.
+        alone: requests that no cohort is of use to.
         may_read_here: prompts of requests on the host may be read on the accelerator.
     """
     for way in _reading_there(policy, homes, num_layers, alone=alone):

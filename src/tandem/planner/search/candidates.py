@@ -234,7 +234,7 @@ class Candidates:
         if strategy in COHORT_STRATEGIES:
             short = self._q.model.num_layers < LEAST_COHORT_LAYERS
             beside = elsewhere.on_cpu or elsewhere.on_disk or elsewhere.experts
-            if self._q.objective == "latency" or short or beside:
+            if not self._q.cohorts_are_of_use or short or beside:
                 return
             limit = min(limit, MAX_COHORT_ROWS)
         if strategy == "symmetric":

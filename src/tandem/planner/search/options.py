@@ -38,9 +38,11 @@ class Options:
         return self._q.allows(option.prediction.rates.worst_tpot_s)
 
     def possible(self, candidate: Candidate, policy: Policy) -> bool:
-        """Whether a policy allows it, the model is deep enough for it, its cohorts have rows beside
-        them where they need some, and it fits.
+        """Whether a policy allows it, the model is deep enough for it, its cohorts are of use and
+        have rows beside them where they need some, and it fits.
         """
+        if candidate.has_cohorts and not self._q.cohorts_are_of_use:
+            return False
         if candidate.has_cohorts and self._q.model.num_layers < LEAST_COHORT_LAYERS:
             return False
         if candidate.needs_rows_beside and not candidate.device_rows:

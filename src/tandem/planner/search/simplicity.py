@@ -25,7 +25,7 @@ def complexity(option: Option) -> Complexity:
     candidate, rates = option.candidate, option.prediction.rates
     place = STRATEGIES.index(candidate.strategy)
     others = candidate.on_disk > 0, candidate.on_cpu > 0, candidate.step_tokens > 0
-    seen_s = float(f"{rates.worst_tpot_s:.4g}")
+    seen_s = float(f"{rates.worst_tpot_s:.4g}") if option.decodes else 0.0
     return place, *others, seen_s, candidate.streamed, candidate.embedding
 
 
