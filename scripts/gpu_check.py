@@ -89,7 +89,9 @@ def build_native() -> str:
 
 
 def load(path: Path) -> ModuleType:
-    """Import one test file under its own name."""
+    """Import one test file under its own name; what it shares with others lies beside it."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
     spec = importlib.util.spec_from_file_location(f"gpu_check_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

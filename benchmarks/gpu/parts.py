@@ -63,6 +63,7 @@ def parts_of(scale: Scale) -> list[Part]:
         *others,
         Part("tiles", 260, 90, _tiles),
         Part("host", 300, 150, _host),
+        Part("host-amx", 300, 150, _host_amx),
         *larger[1:],
         *planned[1:],
         *offline[1:],
@@ -118,6 +119,12 @@ def _host() -> Measure:
     from benchmarks.gpu.host_part import measure_host
 
     return measure_host
+
+
+def _host_amx() -> Measure:
+    from benchmarks.gpu.host_part import measure_host_amx
+
+    return measure_host_amx
 
 
 def _online(cell: OnlineCell) -> Measure:
