@@ -21,6 +21,7 @@ from benchmarks.gpu.gain import gain_rows, host_bound
 from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, config_for, drawn_job, run_job
 from benchmarks.gpu.kept import ALONE, KeptAlone
 from benchmarks.gpu.link_meter import LinkMeter, link_rows
+from benchmarks.gpu.neo_peer import MODELS, NEO, NOT_THERE, Neo, NeoSizes, find_library, find_neo
 from benchmarks.gpu.opened import Opened, graph_rows, opened, with_kv_of
 from benchmarks.gpu.peer import ContinuousBatching
 from benchmarks.gpu.scale import CODE_MATHS, Scale
@@ -43,6 +44,7 @@ from tandem.spec.units import format_size
 PEER = "transformers, continuous batching"
 _NO_WORSE = 0.98  # than the GPU alone: the target of `auto`
 _OF_PEER = 0.95  # the target of the GPU alone
+_NEO_STEP_TOKENS = 2048  # as engines'
 _WHOLE_WAVES = 3  # of requests that run at once, in a job that is not cut short
 _LONGEST_JOBS = 10  # times a job's usual time: longer than any that ends
 _HYBRID_ROWS = 2  # times those of the GPU's: as many may keep their KV on the host
@@ -100,10 +102,20 @@ def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findi
             policies = ALONE, cell.policies[0]
             add_predictions(pair.case, policies, config, model.spec, scale, found)
 
+        def neo(module: Any, share: Deadline) -> None:
+            job = asked[: _whole_requests(scale, stats, asked)]
+            rates = _neo_rates(module, cell, scale, model, stats, job, share)
+            case = _case(cell, scale, len(job))
+            found.add(row_of_samples(case, NEO, "throughput", rates, "tokens/s"))
+
         names = [*cell.policies[:1], *[PEER] * cell.peer]
         cases: dict[str, Case] = {"graphs": graphs}
         cases |= {name: partial(beside, name) for name in names}
-        run_cases(cases | {"predictions": predictions}, limit, found)
+        cases["predictions"] = predictions
+        if cell.peer and cell.shape.name in MODELS:
+            module = _neo(found)
+            cases |= {} if module is None else {NEO: partial(neo, module)}
+        run_cases(cases, limit, found)
 
 
 def measure_others(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findings) -> None:
@@ -183,6 +195,47 @@ def _peer(
     with ContinuousBatching(model.path, scale.device, scale.dtype, kv_tokens, job) as peer:
         found.note(f"{case}: {PEER}: attention by {peer.attention}")
         yield lambda: peer.run(job, _to_its_end(scale))
+
+
+def _neo(found: Findings) -> Any | None:
+    """NEO's module; None, and a note, if it is not there."""
+    try:
+        module = find_neo()
+    except CaseError as error:
+        found.note(f"{NEO}, was not run: {error}")
+        return None
+    if module is None:
+        found.note(NOT_THERE)
+    return module
+
+
+def _neo_rates(
+    module: Any,
+    cell: OnlineCell,
+    scale: Scale,
+    model: ModelFolder,
+    stats: EngineStats,
+    job: Sequence[Asked],
+    limit: Deadline,
+) -> list[float]:
+    """Tokens/s of whole jobs, with as much memory for KV as the engines have.
+
+    Raises:
+        CaseError: it cannot run here.
+    """
+    tier, context = _device_tier(stats), max(len(each.prompt) + each.new_tokens for each in job)
+    sizes = NeoSizes(
+        kv_tokens=tier.total_blocks * tier.block_size,
+        host_bytes=scale.online_host_bytes,
+        host_tokens=scale.online_host_bytes // (tier.block_bytes // tier.block_size),
+        rows=scale.rows * _HYBRID_ROWS,
+        longest=context,
+        step_tokens=_NEO_STEP_TOKENS,
+    )
+    with Neo(module, model.path, find_library(cell.shape.name), sizes) as peer:
+        peer.run(job, _to_its_end(scale))  # the first is thrown away
+        rounds = limit.rounds(scale.rounds)
+        return [peer.run(job, _to_its_end(scale)).tokens_per_s for _ in rounds]
 
 
 def _whole_requests(scale: Scale, stats: EngineStats, asked: Sequence[Asked]) -> int:
