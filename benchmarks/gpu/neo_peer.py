@@ -156,6 +156,8 @@ class Neo:
         )
         if ended not in done:
             ended.cancel()
+            with suppress(asyncio.CancelledError):
+                await ended
             if self._working in done:
                 self._working.result()
                 raise RuntimeError("its event loops ended")

