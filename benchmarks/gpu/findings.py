@@ -108,6 +108,13 @@ class Findings:
         self._ended.append(name)
         self._progress()
 
+    def fail(self, name: str) -> None:
+        """A case has come to its end, but not to a good one: it is begun anew in the next call, as
+        often as it fails.
+        """
+        del self._begun[name]
+        self._progress()
+
     def _progress(self) -> None:
         """What cases after this found, and did not end, is found anew."""
         self._write(partial_path(self._path))

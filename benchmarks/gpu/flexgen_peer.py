@@ -6,7 +6,6 @@ wheel of Python alone, which wants `attrs` and `tqdm` beside transformers: `PEER
 benchmarks/gpu/run_all.sh` lets them be imported as they lie.
 """
 
-import gc
 import importlib
 import math
 import time
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
 from benchmarks.gpu.cases import CaseError
 
 from tandem.bench.generation import Prompts
@@ -129,8 +127,6 @@ def flexgen_tokens_per_s(
         except Exception as error:  # noqa: BLE001 - the peer's own errors are of any type
             # without its frames, which hold gigabytes
             raise CaseError(f"{type(error).__name__}: {error}") from None
-        finally:
-            _give_back()
 
 
 def _run(
@@ -175,16 +171,6 @@ def _policy(flexgen: Any, block: FlexGenBlock, setting: FlexGenSetting) -> Any:
         compress_cache=False,
         comp_cache_config=few_bits,
     )
-
-
-def _give_back() -> None:
-    """What torch keeps of an engine that is gone, pinned memory of the host above all."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        pinned: Any = getattr(torch._C, "_host_emptyCache", None)  # from torch 2.5 on
-        if pinned is not None:
-            pinned()
 
 
 class _Closing:

@@ -42,6 +42,10 @@ _ONLINE = (
     OnlineCell("qwen3-14b-int4-24gib", _QWEN3, "int4", 24 * _GIB, HYBRID, peer=False),
     OnlineCell("qwen3-14b-32gib", _QWEN3, "none", 32 * _GIB, HYBRID, peer=True),
     OnlineCell("llama-2-7b-int4-16gib", _LLAMA2, "int4", 16 * _GIB, HYBRID, peer=False),
+    OnlineCell("qwen3-14b-kv-2gib", _QWEN3, "none", 40 * _GIB, _ALONE, False, 2 * _GIB),
+    OnlineCell("llama-3.1-8b-int4-kv-1gib", _LLAMA3, "int4", 24 * _GIB, _ALONE, False, _GIB),
+    OnlineCell("llama-3.1-8b-int4-24gib", _LLAMA3, "int4", 24 * _GIB, _ALONE, peer=False),
+    OnlineCell("llama-2-7b-int4-24gib", _LLAMA2, "int4", 24 * _GIB, _ALONE, peer=False),
 )
 _MIXTURES = (
     OnlineCell("qwen3-30b-a3b-int4-24gib", _MIXTURE, "int4", 24 * _GIB, _ALONE, peer=False),

@@ -4,6 +4,7 @@ rates by the best.
 Machines of development have two cores: many cores, and AMX, are seen here first.
 """
 
+import os
 from collections.abc import Iterator
 
 import torch
@@ -33,6 +34,7 @@ _UNEVEN = Workload("uneven", (1, 63, 64, 65, 700))
 _ODD_HEADS = HeadShape(7, 1, 72), HeadShape(8, 2, 128)  # four queries of a head and three beside
 _ODD_MATRIX = MatrixShape(90, 384)
 _ROWS = 1, 2, 5, 40  # strips, tiles, panels
+_AMX = "amx"
 _LARGEST_ERROR = 1e-4  # of sums in float32 of numbers around 1
 
 
@@ -47,6 +49,26 @@ def measure_host(scale: Scale, limit: Deadline, found: Findings) -> None:
         found.add(*_errors(NativePool(isa=isa), scale.host.kinds))
     _attend(scale.host, limit, found)
     _multiply(scale.host, limit, found)
+
+
+def measure_host_amx(scale: Scale, limit: Deadline, found: Findings) -> None:
+    """Attention and linear maps by the kernels for AMX, which are never chosen by themselves; noted
+    where the processor has none.
+
+    Raises:
+        ConfigError: there are no compiled kernels.
+    """
+    native.choose_isa()
+    if _AMX not in native.supported_isas():
+        found.note(f"this processor has no AMX, but {', '.join(native.supported_isas())}")
+        return
+    os.environ[native.ISA_VARIABLE] = _AMX  # of this process, which measures nothing else
+    try:
+        native.choose_isa()
+        _attend(scale.host, limit, found)
+        _multiply(scale.host, limit, found)
+    finally:
+        del os.environ[native.ISA_VARIABLE]
 
 
 def _attend(sizes: HostSizes, limit: Deadline, found: Findings) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F
-from benchmarks.gpu.cases import Case, run_cases
+from benchmarks.gpu.cases import Case, CaseError, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder
@@ -104,8 +104,6 @@ class _Kernels:
                 made[f"decode, {rows} x {keys}, {kv}"] = partial(self._decode, rows, keys, kv)
         for tokens in self._sizes.prompts:
             made[f"prefill, {tokens}"] = partial(self._prefill, tokens)
-            for name in ("flashinfer", "torch"):
-                made[f"prefill, {tokens}, {name}"] = partial(self._by_libraries, name, tokens)
         for outputs, inputs in self._sizes.matrices:
             for format in _FORMATS:
                 name = f"{outputs} x {inputs}, {format}"
@@ -118,6 +116,10 @@ class _Kernels:
             for format in (None, _FORMATS[-1]):
                 name = f"{sizes.count} experts, {format or self._scale.dtype}"
                 made[name] = partial(self._experts, sizes, format)
+        # last: one that is compiled when it is first used may take what time there is
+        for name in ("torch", "flashinfer"):
+            for tokens in self._sizes.prompts:
+                made[f"prefill, {tokens}, {name}"] = partial(self._by_libraries, name, tokens)
         return {name: lambda _, run=run: run() for name, run in made.items()}
 
     # --- attention ------------------------------------------------------------------------------
@@ -134,9 +136,13 @@ class _Kernels:
     def _decode(self, rows: int, keys: int, kv: KVType) -> None:
         kernels, load = self._kernels(kv), Workload("equal", (keys,) * rows)
         pages = self._pages(load.num_blocks, kv)
+        # as many layers as no cache holds together: a GPU's would keep one of few bits
+        layers = [pages, *(pages.clone() for _ in range(self._sizes.copies - 1))]
         (case,) = make_layers(self._heads, load, load.num_blocks, self._dtype)
         plan, query = kernels.plan(case.attention), case.query.to(self._device)
-        variants: dict[str, Call] = {OURS: lambda _: kernels.attend(query, pages, plan)}
+        variants: dict[str, Call] = {
+            OURS: lambda i: kernels.attend(query, layers[i % len(layers)], plan)
+        }
         if isinstance(kv, DType):
             variants[TORCH] = self._torch_attention(rows, 1, keys, causal=False)
         size = pages.nbytes * rows * keys / (load.num_blocks * BLOCK_SIZE)
@@ -151,12 +157,19 @@ class _Kernels:
         self._found.add(*_over_torch(self._name_of(prompt), ratio))
 
     def _by_libraries(self, name: str, tokens: int) -> None:
-        """In cases of their own: a library that fails takes no other's figures with it."""
+        """In cases of their own: a library that fails takes no other's figures with it.
+
+        Raises:
+            CaseError: it cannot run here.
+        """
         library, prompt = self._prompts(name), Prompt.of(tokens)
         if library is None:
             return
-        calls = library.plan(prompt_rows(prompt.attention, 0))
-        samples = self._read_prompt(prompt, {library.name: calls.attend}, known=(OURS,))
+        try:
+            calls = library.plan(prompt_rows(prompt.attention, 0))
+            samples = self._read_prompt(prompt, {library.name: calls.attend}, known=(OURS,))
+        except Exception as error:  # a library's own errors are of any type
+            raise CaseError(f"{type(error).__name__}: {error}") from error
         ratio, case = paired_ratio(samples[library.name], samples[OURS]), self._name_of(prompt)
         metric = f"speed over {library.name}, paired"
         self._found.add(BenchRow(case, OURS, metric, ratio.median, "", None, ratio.spread))

@@ -8,12 +8,12 @@ found of the GPU alone.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any
 
-from benchmarks.gpu.cases import Case, run_cases
+from benchmarks.gpu.cases import Case, CaseError, run_cases
 from benchmarks.gpu.cells import OnlineCell
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
@@ -21,6 +21,7 @@ from benchmarks.gpu.gain import gain_rows, host_bound
 from benchmarks.gpu.jobs import Asked, JobRate, ModelFolder, config_for, drawn_job, run_job
 from benchmarks.gpu.kept import ALONE, KeptAlone
 from benchmarks.gpu.link_meter import LinkMeter, link_rows
+from benchmarks.gpu.neo_peer import MODELS, NEO, NOT_THERE, Neo, NeoSizes, find_library, find_neo
 from benchmarks.gpu.opened import Opened, graph_rows, opened, with_kv_of
 from benchmarks.gpu.peer import ContinuousBatching
 from benchmarks.gpu.scale import CODE_MATHS, Scale
@@ -34,6 +35,7 @@ from tandem.probes.interleave import paired_ratio
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.profiling.profile import Profile
+from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import lookup_parameters
@@ -42,6 +44,9 @@ from tandem.spec.units import format_size
 PEER = "transformers, continuous batching"
 _NO_WORSE = 0.98  # than the GPU alone: the target of `auto`
 _OF_PEER = 0.95  # the target of the GPU alone
+_NEO_STEP_TOKENS = 2048  # as engines'
+_WHOLE_WAVES = 3  # of requests that run at once, in a job that is not cut short
+_LONGEST_JOBS = 10  # times a job's usual time: longer than any that ends
 _HYBRID_ROWS = 2  # times those of the GPU's: as many may keep their KV on the host
 _PROBE_BYTES = 256 << 20
 _ALONE_HOST_BYTES = 2 << 30  # for embeddings at most: more would only take time to pin
@@ -76,14 +81,41 @@ def measure_online(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findi
 
         def beside(name: str, share: Deadline) -> None:
             if name == PEER:
-                with _peer(scale, model, stats, asked) as run:
-                    _compare(pair, name, run, share, found)
+                job = asked[: _whole_requests(scale, stats, asked)]
+                whole = replace(
+                    pair,
+                    case=_case(cell, scale, len(job)),
+                    alone=lambda: run_job(alone_core, job, _to_its_end(scale)),
+                )
+                with _peer(scale, model, stats, job, whole.case, found) as run:
+                    _compare(whole, name, run, share, found)
             else:
                 _beside_alone(pair, name, cell, model, asked, share, found)
 
+        def predictions(share: Deadline) -> None:
+            del share  # in virtual time, some seconds
+            try:
+                from benchmarks.gpu.online_prediction import add_predictions
+            except ImportError as error:
+                raise CaseError(f"plans need what is not here: {error}") from error
+            config = _config(cell, scale, model, cell.policies[0])
+            policies = ALONE, cell.policies[0]
+            add_predictions(pair.case, policies, config, model.spec, scale, found)
+
+        def neo(module: Any, share: Deadline) -> None:
+            job = asked[: _whole_requests(scale, stats, asked)]
+            rates = _neo_rates(module, cell, scale, model, stats, job, share)
+            case = _case(cell, scale, len(job))
+            found.add(row_of_samples(case, NEO, "throughput", rates, "tokens/s"))
+
         names = [*cell.policies[:1], *[PEER] * cell.peer]
         cases: dict[str, Case] = {"graphs": graphs}
-        run_cases(cases | {name: partial(beside, name) for name in names}, limit, found)
+        cases |= {name: partial(beside, name) for name in names}
+        cases["predictions"] = predictions
+        if cell.peer and cell.shape.name in MODELS:
+            module = _neo(found)
+            cases |= {} if module is None else {NEO: partial(neo, module)}
+        run_cases(cases, limit, found)
 
 
 def measure_others(cell: OnlineCell, scale: Scale, limit: Deadline, found: Findings) -> None:
@@ -150,13 +182,73 @@ def _beside_kept(
 
 @contextmanager
 def _peer(
-    scale: Scale, model: ModelFolder, stats: EngineStats, asked: Sequence[Asked]
+    scale: Scale,
+    model: ModelFolder,
+    stats: EngineStats,
+    job: Sequence[Asked],
+    case: str,
+    found: Findings,
 ) -> Iterator[Run]:
     """What runs the job once, with as much memory for KV as the engine has on the GPU."""
     tier = _device_tier(stats)
     kv_tokens = tier.total_blocks * tier.block_size
-    with ContinuousBatching(model.path, scale.device, scale.dtype, kv_tokens, asked) as peer:
-        yield lambda: peer.run(asked, Deadline.after(scale.job_s))
+    with ContinuousBatching(model.path, scale.device, scale.dtype, kv_tokens, job) as peer:
+        found.note(f"{case}: {PEER}: attention by {peer.attention}")
+        yield lambda: peer.run(job, _to_its_end(scale))
+
+
+def _neo(found: Findings) -> Any | None:
+    """NEO's module; None, and a note, if it is not there."""
+    try:
+        module = find_neo()
+    except CaseError as error:
+        found.note(f"{NEO}, was not run: {error}")
+        return None
+    if module is None:
+        found.note(NOT_THERE)
+    return module
+
+
+def _neo_rates(
+    module: Any,
+    cell: OnlineCell,
+    scale: Scale,
+    model: ModelFolder,
+    stats: EngineStats,
+    job: Sequence[Asked],
+    limit: Deadline,
+) -> list[float]:
+    """Tokens/s of whole jobs, with as much memory for KV as the engines have.
+
+    Raises:
+        CaseError: it cannot run here.
+    """
+    tier, context = _device_tier(stats), max(len(each.prompt) + each.new_tokens for each in job)
+    sizes = NeoSizes(
+        kv_tokens=tier.total_blocks * tier.block_size,
+        host_bytes=scale.online_host_bytes,
+        host_tokens=scale.online_host_bytes // (tier.block_bytes // tier.block_size),
+        rows=scale.rows * _HYBRID_ROWS,
+        longest=context,
+        step_tokens=_NEO_STEP_TOKENS,
+    )
+    with Neo(module, model.path, find_library(cell.shape.name), sizes) as peer:
+        peer.run(job, _to_its_end(scale))  # the first is thrown away
+        rounds = limit.rounds(scale.rounds)
+        return [peer.run(job, _to_its_end(scale)).tokens_per_s for _ in rounds]
+
+
+def _whole_requests(scale: Scale, stats: EngineStats, asked: Sequence[Asked]) -> int:
+    """So few that a job ends in about the time of one that is cut short: the peer's cannot be cut,
+    and both must run to their ends, when ever fewer requests are left, or both must not.
+    """
+    at_once = min(scale.rows, _rows_in(_device_tier(stats), _mean_context(asked)))
+    return min(len(asked), _WHOLE_WAVES * max(1, at_once))
+
+
+def _to_its_end(scale: Scale) -> Deadline:
+    """Whatever a job takes; one that does not end is given up."""
+    return Deadline.after(_LONGEST_JOBS * scale.job_s)
 
 
 def _beside_alone(
@@ -224,6 +316,10 @@ def _engine(
     strategy: str,
     listeners: Sequence[OpListener] = (),
 ) -> Opened:
+    return opened(_config(cell, scale, model, strategy), listeners)
+
+
+def _config(cell: OnlineCell, scale: Scale, model: ModelFolder, strategy: str) -> EngineConfig:
     options: dict[str, Any] = {"quantization": cell.quantization, "strategy": strategy}
     host_bytes = min(scale.online_host_bytes, _ALONE_HOST_BYTES)
     if strategy != ALONE:
@@ -231,14 +327,15 @@ def _engine(
         options |= {"max_num_seqs": rows, "max_host_seqs": rows}
     options["cpu_memory"] = str(host_bytes)
     config = config_for(scale, model.path, cell.memory_bytes, options)
-    return opened(with_kv_of(config, cell.kv_bytes) if cell.kv_bytes else config, listeners)
+    return with_kv_of(config, cell.kv_bytes) if cell.kv_bytes else config
 
 
-def _case(cell: OnlineCell, scale: Scale) -> str:
+def _case(cell: OnlineCell, scale: Scale, requests: int | None = None) -> str:
     weights = str(scale.dtype) if cell.quantization == "none" else cell.quantization
     return (
         f"{cell.shape.name}, {weights}, {_memory(cell)}; "
-        f"{scale.requests} requests, {scale.prompt_tokens} tokens in, {scale.new_tokens} out"
+        f"{requests or scale.requests} requests, {scale.prompt_tokens} tokens in, "
+        f"{scale.new_tokens} out"
     )
 
 
@@ -282,7 +379,7 @@ def _full_pool(
 ) -> FullPool | None:
     tier = _device_tier(stats)
     context = _mean_context(asked)
-    rows = tier.total_blocks // math.ceil(context / tier.block_size)
+    rows = _rows_in(tier, context)
     if rows >= min(scale.rows, len(asked)):
         found.note("no bound of the gain: KV does not limit how many requests run on the GPU")
         return None
@@ -293,6 +390,11 @@ def _full_pool(
         return None
     row_bytes = context * tier.block_bytes / tier.block_size
     return FullPool(rows, row_bytes, profile.host.memory.read_bytes_per_s)
+
+
+def _rows_in(tier: TierStats, context: float) -> int:
+    """Requests of so many tokens that a tier holds."""
+    return tier.total_blocks // math.ceil(context / tier.block_size)
 
 
 def _mean_context(asked: Sequence[Asked]) -> float:
@@ -309,8 +411,7 @@ def _compare(pair: Pair, name: str, run: Run, limit: Deadline, found: Findings) 
         ours.append(pair.alone())
         others.append(run())
     if not all(rate.complete for rate in (*warm, *ours, *others)):
-        cut = f"jobs of {ALONE} or of {name} were cut short after {pair.scale.job_s:g} s"
-        found.note(f"{pair.case}: {cut}")
+        found.note(f"{pair.case}: jobs of {ALONE} or of {name} were cut short")
     alone, its = [[rate.tokens_per_s for rate in rates] for rates in (ours, others)]
     if name == PEER:
         paired, what, target = paired_ratio(alone, its), f"{ALONE} over {name}", _OF_PEER

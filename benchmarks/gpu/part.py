@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.cases import UnfinishedError
+from benchmarks.gpu.cases import FailedError, UnfinishedError
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.full_scale import full
@@ -22,6 +22,8 @@ from tandem.spec.errors import TandemError
 
 UNFINISHED = 3
 """Exit status of a part that the next call goes on with."""
+FAILED = 4
+"""Exit status of a part that has found something wrong: the next call looks again, not this one."""
 _OTHERS = ("triton", "accelerate", "numpy")
 
 
@@ -51,6 +53,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except UnfinishedError as error:
         print(f"{part.name}: {error}", file=sys.stderr)
         return UNFINISHED
+    except FailedError as error:
+        print(f"{part.name}: {error}", file=sys.stderr)
+        return FAILED
     except TandemError as error:
         print(f"{part.name}: {error}", file=sys.stderr)
         return 1

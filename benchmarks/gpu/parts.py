@@ -1,6 +1,6 @@
 """What is measured, in order: each part has a record of its own and may be repeated alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,6 +8,8 @@ from benchmarks.gpu.cells import LargerCell, OnlineCell, PlannedCell
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.scale import Scale
+
+from tandem.spec.errors import ConfigError
 
 _MODEL_LIMIT_S, _MODEL_LEAST_S = 260.0, 120.0
 
@@ -21,12 +23,15 @@ class Part:
     Attributes:
         limit_s: after which it is ended. least_s: with less left of a call, it is not begun.
         load: imports what measures it; parts need not import each other's libraries.
+        lacks: in an environment, what is wrong with what it left beside its record, for parts after
+            it; None if nothing is.
     """
 
     name: str
     limit_s: float
     least_s: float
     load: Callable[[], Measure]
+    lacks: Callable[[Mapping[str, str]], str | None] = lambda environment: None
 
 
 def parts_of(scale: Scale) -> list[Part]:
@@ -47,7 +52,7 @@ def parts_of(scale: Scale) -> list[Part]:
     offline = [_model_part("offline", cell.name, partial(_offline, cell)) for cell in scale.offline]
     return [
         *check,
-        Part("profile", 240, 60, _profile),
+        Part("profile", 240, 60, _profile, _lacks_profile),
         *online[:1],
         Part("links", 120, 40, _links),
         Part("kernels", 200, 60, _kernels),
@@ -58,6 +63,7 @@ def parts_of(scale: Scale) -> list[Part]:
         *others,
         Part("tiles", 260, 90, _tiles),
         Part("host", 300, 150, _host),
+        Part("host-amx", 300, 150, _host_amx),
         *larger[1:],
         *planned[1:],
         *offline[1:],
@@ -79,6 +85,16 @@ def _profile() -> Measure:
     from benchmarks.gpu.profile_part import measure_profile
 
     return measure_profile
+
+
+def _lacks_profile(environment: Mapping[str, str]) -> str | None:
+    from benchmarks.gpu.stored import stored_profile
+
+    try:
+        stored_profile(environment)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _links() -> Measure:
@@ -103,6 +119,12 @@ def _host() -> Measure:
     from benchmarks.gpu.host_part import measure_host
 
     return measure_host
+
+
+def _host_amx() -> Measure:
+    from benchmarks.gpu.host_part import measure_host_amx
+
+    return measure_host_amx
 
 
 def _online(cell: OnlineCell) -> Measure:

@@ -4,6 +4,7 @@ import os
 
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.held_out import held_out_rows
 from benchmarks.gpu.scale import CODE_MATHS, Scale
 
 from tandem.bench.records import BenchRow
@@ -24,7 +25,8 @@ def measure_profile(scale: Scale, limit: Deadline, found: Findings) -> None:
     from tandem.probes.profiler import Subject, run_profile
 
     machine, kernels = this_machine(os.environ), code_digest()
-    subject = Subject(machine, kernels, TorchAccelerator(scale.probed(), CODE_MATHS), "")
+    probed = TorchAccelerator(scale.probed(), CODE_MATHS)
+    subject = Subject(machine, kernels, probed, "")
     profile = run_profile(subject, scale.effort, thorough=False)
     write_profile(profile, profile_path(cache_folder(os.environ), machine))
     card = profile.accelerator
@@ -43,4 +45,5 @@ def measure_profile(scale: Scale, limit: Deadline, found: Findings) -> None:
             for name, way in ways
         ),
         BenchRow(case, machine.cpu, "reading", profile.host.memory.read_bytes_per_s / 1e9, "GB/s"),
+        *held_out_rows(card, probed, scale.effort),
     )

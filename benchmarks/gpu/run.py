@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import ended_cases, partial_path
 from benchmarks.gpu.full_scale import full
-from benchmarks.gpu.part import UNFINISHED
+from benchmarks.gpu.part import FAILED, UNFINISHED
 from benchmarks.gpu.parts import Part, parts_of
 from benchmarks.gpu.plots import draw_plots
 from benchmarks.gpu.summary import failure_path, left_lines, summary_lines
@@ -28,6 +28,7 @@ from tandem.bench.machine import git_commit
 from tandem.bench.records import BenchRecord
 from tandem.devices.cuda.device import cuda_available
 from tandem.devices.host_facts import nvidia_gpus
+from tandem.kernels import native
 
 ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = ROOT / "benchmarks" / "results"
@@ -36,6 +37,8 @@ _RESERVE_S = 10.0  # for the summary
 _GRACE = 1.1  # a part is told of less time than it is given
 _SUMMARY = "summary.md"
 _LAST_LINES = 25
+_ENDS = {None: "ended for want of time", FAILED: "failed: what must hold does not, as it tells"}
+_BUILD = ROOT / "scripts" / "gpu_check.py"
 
 Start = Callable[[Sequence[str], Mapping[str, str], float, Path], int | None]
 
@@ -66,6 +69,8 @@ def main() -> int:
         return text
 
     limit = Deadline.after(arguments.seconds)
+    if scale.accelerator == "cuda" and not native.available():
+        _build_native(folder, limit)
     failed = run_parts(parts, folder, limit, tiny=arguments.tiny, ended=summarize)
     print(summarize())
     _tell("\n".join(left_lines(parts, folder)))
@@ -105,13 +110,19 @@ def run_parts(
         ended: called when a part has ended: of a call that is cut off, all but one is told.
     """
     start = start or run_for
-    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    cache = folder / "cache"
+    environment = {
+        **os.environ, "XDG_CACHE_HOME": str(cache), "TRITON_CACHE_DIR": str(cache / "triton")
+    }  # fmt: skip
     failed: list[str] = []
     for part in sorted(parts, key=lambda part: failure_path(folder, part).exists()):
         path, failure = folder / f"{part.name}.json", failure_path(folder, part)
         if path.exists():
-            _tell(_present(path))
-            continue
+            lacks = part.lacks(environment)
+            if lacks is None:
+                _tell(_present(path))
+                continue
+            _tell(f"{part.name}: its record is there, but is not enough: {lacks}")
         why = _run_part(part, folder, limit, environment, start, tiny=tiny)
         if why is None:
             failure.unlink(missing_ok=True)
@@ -154,11 +165,22 @@ def _run_part(
         if status == UNFINISHED:
             _tell(f"{part.name}: goes on in the next call")
             return None
-        why = "ended for want of time" if status is None else f"failed with status {status}"
+        why = _ENDS.get(status, f"failed with status {status}")
         kept = ", what it found is kept" if partial_path(path).exists() else ""
         _tell(f"{part.name}: {why}{kept}; the end of {log}:\n{_end_of(log)}")
-        if status is None or ended_cases(path) == ended:
+        if status in (None, FAILED) or ended_cases(path) == ended:
             return why
+
+
+def _build_native(folder: Path, limit: Deadline) -> None:
+    """A machine that was given the records of another's calls has none: compiled files are not
+    kept with them. Without it parts of the host fail, and others say that it is slow.
+    """
+    log = folder / "logs" / "build.log"
+    _tell("the CPU kernels are not there for this Python: compiling them")
+    command = [sys.executable, "-u", str(_BUILD), "--build-only"]
+    if run_for(command, os.environ, limit.left_s - _RESERVE_S, log) != 0:
+        _tell(f"the CPU kernels could not be compiled; the end of {log}:\n{_end_of(log)}")
 
 
 def _end_of(log: Path) -> str:

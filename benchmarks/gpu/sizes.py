@@ -32,7 +32,8 @@ class KernelSizes:
 
     Attributes:
         decode: (rows, keys of each). prompts: tokens of one. matrices: (outputs, inputs).
-        rows: of activations. copies: of a weight, more than the caches hold together.
+        rows: of activations. copies: of a weight, and of a layer's pages, more than the caches hold
+            together.
         sampled: rows that tokens are drawn for.
     """
 

@@ -6,7 +6,7 @@ from benchmarks.gpu.sizes import HostSizes, KernelSizes, MixtureSizes, TileSizes
 
 from tandem.probes.effort import Effort
 from tandem.probes.kernel_cases import HeadShape, Workload
-from tandem.probes.linear_cases import FLOAT16, MatrixShape, quantized_kind
+from tandem.probes.linear_cases import BFLOAT16, FLOAT16, MatrixShape, quantized_kind
 from tandem.spec.dtype import DType
 from tandem.spec.kv_type import CodeType
 from tandem.spec.weight_format import WeightFormat
@@ -70,11 +70,11 @@ _HOST = HostSizes(
 )
 _EFFORT = Effort(
     rounds=1,
-    kinds=(FLOAT16, quantized_kind(4, 64)),
+    kinds=(FLOAT16, BFLOAT16, quantized_kind(4, 64)),
     sides=(64, 128),
     rows=(1, 8),
     heads=_HEADS,
-    kv=(DType.FLOAT16,),
+    kv=(DType.FLOAT16, DType.BFLOAT16),
     batches=(1, 2),
     contexts=(64, 128),
     memory_bytes=_MIB,

@@ -1,9 +1,10 @@
-"""Attention, merging and sampling on a CUDA device against the host in double precision."""
+"""Torch attention on a CUDA device against float64; conversion, sampling, copies as the host's."""
 
 import unittest
 
 import numpy as np
 import torch
+from tests.gpu.exact_attention import exact_attention
 
 from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
 from tandem.devices.cuda.memory import pin
@@ -37,21 +38,16 @@ def _binding() -> TierAttention:
     )
 
 
-def _attend(device: str) -> tuple[torch.Tensor, torch.Tensor]:
+def test_decode_attention_is_right() -> None:
     generator = torch.Generator().manual_seed(0)
-    pages = torch.randn(32, 2, _KV_HEADS, _BLOCK, _DIM, generator=generator).to(device)
-    query = torch.randn(len(_CONTEXTS), _HEADS, _DIM, generator=generator).to(device)
-    shape = PageShape(_KV_HEADS, _BLOCK, _DIM)
-    batch = AttentionBatch.from_binding(_binding(), torch.device(device), shape)
-    result = paged_attention(query, pages, batch, _DIM**-0.5)
-    return result.out.cpu(), result.lse.cpu()
-
-
-def test_decode_attention_equals_the_host() -> None:
-    out, lse = _attend("cuda")
-    expected_out, expected_lse = _attend("cpu")
-    torch.testing.assert_close(out, expected_out, atol=2e-5, rtol=1e-4)
-    torch.testing.assert_close(lse, expected_lse, atol=2e-5, rtol=1e-4)
+    pages = torch.randn(32, 2, _KV_HEADS, _BLOCK, _DIM, generator=generator)
+    query = torch.randn(len(_CONTEXTS), _HEADS, _DIM, generator=generator)
+    shape, lane, scale = PageShape(_KV_HEADS, _BLOCK, _DIM), _binding(), _DIM**-0.5
+    batch = AttentionBatch.from_binding(lane, torch.device("cuda"), shape)
+    found = paged_attention(query.cuda(), pages.cuda(), batch, scale)
+    expected = exact_attention(query, pages, lane, shape, scale)
+    for ours, exact in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.cpu().double(), exact, atol=2e-5, rtol=1e-4)
 
 
 def test_append_writes_the_named_slots() -> None:

@@ -1,6 +1,8 @@
 """The smoke tests of a GPU, over one that the host stands in for: how the CUDA path is wired."""
 
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,10 +20,14 @@ from tests.support.waiting import waits_noted
 from tandem.devices.cuda import gpu_direct
 from tandem.engine.building.build import build_engine_core
 from tandem.kernels import native
+from tandem.plan.program import Queue
 from tandem.runtime.running import Running
 from tandem.runtime.staging import StagingShape
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError, EngineDeadError
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+from tandem.spec.tier import Tier
 
 _WITHOUT_STREAMED_KV = (
     offline_on_cuda.test_streamed_weights_match_emulator,
@@ -261,3 +267,41 @@ def test_layers_that_the_cpu_computes_are_not_read_past_it(
     kvikio.install(monkeypatch)
     with pytest.raises(ConfigError, match="the CPU computes 2 of those on disk"):
         build_engine_core(replace(from_disk("disk-cpu"), disk_io="gpudirect"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"strategy": "gpu-only", "cuda_graphs": "on"},
+        {"strategy": "rendezvous", "kv_placement": "split", "cuda_graphs": "on"},
+    ],
+    ids=["graphs", "hybrid"],
+)
+def test_nothing_of_an_engine_lives_on_when_it_is_closed(
+    fake: FakeCuda, tmp_path: Path, changes: dict[str, str]
+) -> None:
+    """Though its core is still held: the memory of two engines may not fit beside each other."""
+    config = replace(
+        on_cuda._config(str(tmp_path)), accelerator="cuda", gpu_memory="512MiB", **changes
+    )
+    core = build_engine_core(config)
+    core.add_request(EngineRequest("0", (1, 2, 3), SamplingParams(max_tokens=4, ignore_eos=True)))
+    while core.has_work():
+        core.step()
+    machine = core._executor._machine  # type: ignore[attr-defined]
+    living = {
+        "machine": weakref.ref(machine),
+        "weights": weakref.ref(machine.runner.weights.layers[0]["down"].weight),
+        "pages": weakref.ref(machine.kv.all_layers(Tier.DEVICE, Queue.ACCEL)),
+        "graphs": weakref.ref(machine.runner.graphs),
+    }
+    del machine
+    fake.emptied.clear()
+    gc.disable()  # what the next collection would find by itself has not been freed
+    try:
+        core.close()
+        assert [name for name, each in living.items() if each() is not None] == []
+    finally:
+        gc.enable()
+    assert fake.emptied, "what the allocator keeps is nobody else's"
+    assert core.stats().num_steps

@@ -145,6 +145,7 @@ class FakeCuda:
     Attributes:
         pinned: bytes of staging memory, each time. registered: of host memory made known, as long
             as it is. most_registered: bytes of it, at once. written: values of counters.
+        emptied: times that the allocator gave back what nobody uses.
         stood: times that a queue's stream waited for a counter. uploads: tensors that came by the
             driver. sync_modes: what becomes of operations that wait. made: streams by handle.
     """
@@ -153,6 +154,7 @@ class FakeCuda:
     registered: dict[int, int] = field(default_factory=dict)
     written: list[int] = field(default_factory=list)
     most_registered: int = 0
+    emptied: list[bool] = field(default_factory=list)
     uploads: int = 0
     sync_modes: list[str] = field(default_factory=list)
     stood: int = 0
@@ -210,7 +212,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "set_stream": lambda stream: None,
         "set_sync_debug_mode": fake.sync_modes.append,
         "synchronize": lambda device: None,
-        "empty_cache": lambda: None,
+        "is_initialized": lambda: True,
+        "empty_cache": lambda: fake.emptied.append(True),
         "graph_pool_handle": lambda: 1,
         "CUDAGraph": _Graph,
         "graph": _capture,

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tandem.devices.cuda.device import compute_capability
 from tandem.kernels import efficient_prompts, flashinfer_prompts, triton_support, varlen_prompts
 from tandem.kernels.efficient_prompts import EfficientPrompts
 from tandem.kernels.flashinfer_prompts import FlashInferPrompts
@@ -41,6 +42,8 @@ def open_prompts(
         NoPromptLibraryError: it is not installed, too old, or has no kernels for such heads.
     """
     require_prompts(name, shape.head_dim, soft_cap, dtype)
+    if device.type == "cuda" and (reason := against_device(name, device, dtype)) is not None:
+        raise NoPromptLibraryError(reason)
     if name == "flashinfer":
         library = _import("flashinfer", "install flashinfer-python")
         return FlashInferPrompts(library, device, heads, shape, scale, soft_cap, dtype)
@@ -79,6 +82,20 @@ def require_prompts(name: str, head_dim: int, soft_cap: float, dtype: torch.dtyp
             f"varlen_attn of torch {torch.__version__} has no {missing}; it needs torch 2.11 or "
             "later"
         )
+
+
+def against_device(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why its kernels for such queries are not for a GPU of that capability; None if they are."""
+    if name != "torch" and dtype is not torch.bfloat16:
+        return None
+    found = compute_capability(device)
+    if found >= triton_support.FIRST_WITH_DOT:
+        return None
+    kind = str(dtype).removeprefix("torch.")
+    return (
+        f"its kernels for {kind} begin with compute capability 8.0, and this GPU has "
+        f"{found[0]}.{found[1]}"
+    )
 
 
 def _import(name: str, remedy: str) -> Any:

@@ -1,6 +1,6 @@
 """Put an executor together: memory, maths, and an order of execution."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,21 @@ class Assembled:
 
     Attributes:
         notes: what could not be had, one line each.
+        ending: see `release`; None: the machine's memory goes with whoever holds it.
     """
 
     executor: Executor
     machine: Machine
     measures: DeviceMeasures
     notes: tuple[str, ...] = ()
+    ending: Callable[[], None] | None = None
+
+    @property
+    def release(self) -> Callable[[], None]:
+        """Frees memory that operations in flight may use; once, when the executor is closed. It
+        holds nothing of the machine afterwards.
+        """
+        return self.machine.free if self.ending is None else self.ending
 
 
 def on_host(

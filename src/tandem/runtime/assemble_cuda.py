@@ -1,13 +1,15 @@
 """Put an executor together on a CUDA device: streams, graphs, counters."""
 
+import gc
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
 
 from tandem.devices.cuda.driver import CudaDriver, open_stream_counters
 from tandem.devices.cuda.graphs import CudaGraphs
-from tandem.devices.cuda.memory import CudaMemory, pin
+from tandem.devices.cuda.memory import CudaMemory, give_back_memory, pin
 from tandem.models.model import Model
 from tandem.plan.program import Queue
 from tandem.runtime.assemble import Assembled
@@ -47,7 +49,22 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
     uploads.append(driver.upload)
     executor.start(driver, driver if sizes.stream_waits else None)
     measures = CudaMeasures(memory, machine, meter)
-    return Assembled(executor, machine, measures, notes)
+    return Assembled(executor, machine, measures, notes, _ending(machine))
+
+
+def _ending(machine: Machine) -> Callable[[], None]:
+    """Gives the device's memory back at once: another engine may be built next, of which weights
+    and KV would not fit beside those of one that is garbage.
+    """
+    held = [machine]
+
+    def end() -> None:
+        held.pop().free()
+        gc.collect()  # the runner and its graphs know each other
+        with suppress(RuntimeError):  # of a device that failed, which was told where it struck
+            give_back_memory()
+
+    return end
 
 
 def _batch_copies() -> "BatchCopies":

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tandem.runtime.host_tasks import HostTasks
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Machine:
     """What all interpreters share: buffers, pages, the maths, and cohorts' signals.
 

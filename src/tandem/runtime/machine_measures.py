@@ -1,5 +1,6 @@
 """What an executor can tell about its device."""
 
+import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -86,11 +87,13 @@ class EmulatedMeasures:
 
 
 class CudaMeasures:
-    """The driver's and the allocator's word on a device, and the machine's on its host buffers."""
+    """The driver's and the allocator's word on a device, and the machine's on its host buffers, as
+    long as there is one: who asks an engine for figures does not keep its memory.
+    """
 
     def __init__(self, memory: "CudaMemory", machine: Machine, overlap: "OverlapMeter") -> None:
         self._memory = memory
-        self._machine = machine
+        self._machine = weakref.ref(machine)
         self._overlap = overlap
 
     @property
@@ -106,13 +109,15 @@ class CudaMeasures:
         """The allocator's peak beside weights, pages and slot table."""
         return self._memory.grown_bytes()
 
-    def staging_bytes(self) -> int:
-        """Host buffers' peak."""
-        return self._machine.buffers.staging_peak_bytes
+    def staging_bytes(self) -> int | None:
+        """Host buffers' peak; not known of a closed engine."""
+        machine = self._machine()
+        return None if machine is None else machine.buffers.staging_peak_bytes
 
     def pinned_bytes(self) -> int:
         """What the driver has locked for the machine, as long as it is."""
-        return self._machine.pinned_bytes
+        machine = self._machine()
+        return 0 if machine is None else machine.pinned_bytes
 
     @property
     def overlap(self) -> "OverlapMeter":

@@ -143,15 +143,21 @@ class ThreadedExecutor:
         self._machine.release_cohort(cohort_id)
 
     def close(self) -> None:
-        """Let every queue run empty, then end its thread."""
+        """Let every queue run empty, then end its thread. Whoever still holds the executor holds
+        neither memory nor the device by it.
+        """
+        if self._driver is None:  # never started, or closed before
+            return
         for inbox in self._inboxes.values():
             inbox.put(None)
         for thread in self._threads:
             thread.join()
         if self._tasks is not None:
             self._tasks.close()
-        if self._driver is not None:
-            self._driver.close()
+        self._driver.close()
+        self._driver = self._tasks = self._stream_waits = None
+        self.timelines = {}  # the driver's counters may be among them
+        del self._machine
 
     def completed(self, running: Running, begun_s: float, end_s: float) -> None:
         """A driver's call: the operation has completed; from any thread.

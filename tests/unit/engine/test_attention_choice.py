@@ -37,7 +37,7 @@ LIBRARIES: tuple[AttentionBackend, ...] = ("flashinfer", "torch")
 @pytest.fixture(autouse=True)
 def with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention_choice, "reason_against", lambda: None)
-    monkeypatch.setattr(attention_choice, "compute_capability", lambda device: (8, 0))
+    monkeypatch.setattr(open_prompts, "compute_capability", lambda device: (8, 0))
 
 
 @pytest.fixture
@@ -85,13 +85,17 @@ def test_what_can_serve_is_taken(with_flashinfer: None, with_varlen: None) -> No
 def test_cards_before_ampere(
     monkeypatch: pytest.MonkeyPatch, with_flashinfer: None, with_varlen: None
 ) -> None:
-    monkeypatch.setattr(attention_choice, "compute_capability", lambda device: (7, 5))
+    monkeypatch.setattr(open_prompts, "compute_capability", lambda device: (7, 5))
     half = Precision.uniform(DType.FLOAT16)
     for name in LIBRARIES:
         refused("bfloat16 begin with compute capability 8.0, and this GPU has 7.5", name)
     refused("float16 begin with compute capability 8.0", "torch", precision=half)
     check("flashinfer", precision=half)
     check("triton")
+    with pytest.raises(open_prompts.NoPromptLibraryError, match=r"this GPU has 7\.5"):
+        open_prompts.open_prompts(
+            "torch", torch.device("cuda"), 4, PageShape(2, 16, 64), 0.1, 0.0, torch.float16
+        )
 
 
 def test_without_triton_none(monkeypatch: pytest.MonkeyPatch) -> None:

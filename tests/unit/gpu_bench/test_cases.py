@@ -1,14 +1,16 @@
 """Cases of a part: gone on with, tried again, and given up."""
 
+import gc
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from benchmarks.gpu.cases import Case, CaseError, UnfinishedError, run_cases
+from benchmarks.gpu.cases import Case, CaseError, FailedError, UnfinishedError, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings, ended_cases, partial_path, progress_path
 
-from tandem.bench.records import BenchRow
+from tandem.bench.records import BenchRecord, BenchRow
 
 
 class Clock:
@@ -99,6 +101,52 @@ def test_what_cannot_be_measured_is_noted_and_not_tried_again(tmp_path: Path) ->
     found = measured.run("ab", seconds=100.0)
     assert found.finish().notes == ("a was not run: no such library",)
     assert measured.begun == ["a", "b"]
+
+
+def test_what_fails_is_looked_at_again_by_every_call_until_it_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    failing = Measured(path, b=raising(FailedError("3 is not 4")))
+    for _ in range(3):  # never given up
+        with pytest.raises(FailedError, match="b: failed"):
+            failing.run("abc", seconds=100.0)
+        (note,) = BenchRecord.from_json(partial_path(path).read_text()).notes
+        assert note == "b failed: 3 is not 4"
+    assert failing.begun == ["a", "b", "c", "b", "b"]
+    found = Measured(path).run("abc", seconds=100.0)
+    assert rows(found)[-1] == "b"
+    assert found.finish().notes == (), "what was wrong is no longer said"
+
+
+def test_what_failed_is_told_though_there_is_no_time_for_others(tmp_path: Path) -> None:
+    failing = Measured(tmp_path / "a.json", a=raising(FailedError("no")))
+    with pytest.raises(FailedError):
+        failing.run("ab", seconds=5.0)
+    assert failing.begun == ["a"]
+
+
+def test_memory_is_given_back_before_the_next_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that knows itself is garbage, but would hold its memory."""
+
+    class Engine:
+        def __init__(self) -> None:
+            self.knows = self
+
+    path, living = tmp_path / "a.json", list[weakref.ref[Engine]]()
+    found = Findings("gpu a", "a command", {}, path)
+
+    def measure(limit: Deadline) -> None:
+        del limit
+        assert all(each() is None for each in living)
+        living.append(weakref.ref(Engine()))
+
+    gc.disable()
+    try:
+        run_cases({"a": measure, "b": measure}, Deadline.after(100.0), found)
+    finally:
+        gc.enable()
+    assert len(living) == 2
 
 
 def test_another_commit_begins_anew(tmp_path: Path) -> None:

@@ -6,11 +6,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+from benchmarks.gpu import run
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings, partial_path
 from benchmarks.gpu.full_scale import full
+from benchmarks.gpu.part import FAILED
 from benchmarks.gpu.parts import Part, parts_of
 from benchmarks.gpu.run import run_for, run_parts
 from benchmarks.gpu.summary import summary_lines
@@ -41,6 +46,7 @@ class Runs:
     ) -> int | None:
         name, path = command[3], Path(command[5])
         assert Path(environment["XDG_CACHE_HOME"]).parent == path.parent
+        assert Path(environment["TRITON_CACHE_DIR"]).parent == path.parent / "cache"
         assert log == path.parent / "logs" / f"{name}.log"
         self.begun.append(name)
         taken_s = min(seconds, self._takes_s[name])
@@ -87,6 +93,67 @@ def test_a_part_that_was_ended_keeps_what_it_found_and_is_measured_again(tmp_pat
     assert quick.begun == ["a"]
     assert not partial_path(tmp_path / "a.json").exists()
     assert "## a" in summary_lines(PARTS, tmp_path, "run_all.sh")
+
+
+class Failing(Runs):
+    """Every part finds something wrong."""
+
+    def __call__(self, *arguments: Any) -> int:
+        super().__call__(*arguments)
+        Path(arguments[0][5]).unlink()
+        return FAILED
+
+
+def test_what_is_wrong_is_not_looked_at_twice_in_a_call(tmp_path: Path) -> None:
+    clock = Clock()
+    runs = Failing(clock, {"a": 10.0})
+    assert run_parts(PARTS[:1], tmp_path, Deadline(260.0, clock), tiny=False, start=runs) == ["a"]
+    assert runs.begun == ["a"]
+    assert "what must hold does not" in (tmp_path / "a.failed").read_text()
+
+
+def test_a_record_without_what_others_need_of_it_is_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a machine that was given the records of another's calls, but not its profile."""
+    clock, lacks = Clock(), [None, "no profile in cache/tandem", None]
+    part_a = replace(PARTS[0], lacks=lambda environment: lacks.pop(0))
+    for begun in (["a"], [], ["a"], []):
+        runs = Runs(clock, {"a": 10.0})
+        limit = Deadline(clock.now_s + 260.0, clock)
+        assert run_parts([part_a], tmp_path, limit, tiny=False, start=runs) == []
+        assert runs.begun == begun
+    assert "its record is there, but is not enough: no profile" in capsys.readouterr().err
+
+
+def test_a_profile_that_cannot_be_read_is_lacking(tmp_path: Path) -> None:
+    (profile,) = [each for each in parts_of(full()) if each.name == "profile"]
+    said = profile.lacks({"XDG_CACHE_HOME": str(tmp_path)})
+    assert said is not None
+    assert "tandem profile" in said
+
+
+def test_kernels_of_the_cpu_are_compiled_before_any_part_where_they_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[Sequence[str]] = []
+
+    def noted(command: Sequence[str], *_: object) -> int:
+        ran.append(command)
+        return 1 if "--build-only" in command else 0
+
+    monkeypatch.setattr(run, "run_for", noted)
+    monkeypatch.setattr(run, "cuda_available", lambda: True)
+    monkeypatch.setattr(run.native, "available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["run_all.sh", "--only", "links", "--out", str(tmp_path)])
+    assert run.main() == 0
+    assert [command[-1] for command in ran[:1]] == ["--build-only"]
+    assert "benchmarks.gpu.part" in ran[1]
+    assert "could not be compiled" in capsys.readouterr().err
+    monkeypatch.setattr(run.native, "available", lambda: True)
+    ran.clear()
+    run.main()
+    assert all("--build-only" not in command for command in ran)
 
 
 def test_the_summary_names_versions_figures_and_what_is_missing(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tandem.devices.cpu import bound_threads
-from tandem.devices.cuda.memory import give_back_memory
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed, renewal_note
 from tandem.engine.block_stats import BlockCounts, BlockStats
@@ -83,7 +82,6 @@ def build_block_core(
         return built.core
 
     def again(following: PlanFile, counts: BlockCounts) -> BlockCore:
-        give_back_memory()
         settings = replace(config, **following.settings)
         return _build(settings, following, no_progress, trace, check=check, counts=counts).core
 
@@ -169,7 +167,7 @@ def _build(
         counts,
     )
     begin_to_count(assembled.measures.overlap, trace)
-    free = assembled.machine.free
+    free = assembled.release
     core = BlockCore(scheduler, assembled.executor, stats, check=check, release=free, trace=trace)
     return _Built(core, spec, precision)
 

@@ -92,7 +92,7 @@ def core_of(
         collector,
         overlap=config.overlap,
         check=check,
-        release=_at_end(config, hits, assembled.machine.free),
+        release=_at_end(config, hits, assembled.release),
         trace=trace,
         disk=None if parts.disk is None else _disk_worker(parts.disk, scheduler, parts),
     )

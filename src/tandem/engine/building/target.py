@@ -6,6 +6,7 @@ import torch
 
 from tandem.devices.cuda import gpu_direct
 from tandem.devices.cuda.device import cuda_available, free_bytes, open_cuda
+from tandem.devices.cuda.memory import give_back_memory
 from tandem.engine.sizing.capacities import Capacities
 from tandem.memory.host_default import DEFAULT_HOST_KV_BYTES
 from tandem.memory.margin import margin_bytes
@@ -96,6 +97,7 @@ def _on_cuda(config: EngineConfig, choice: AcceleratorChoice, host: HostMemory) 
     device = open_cuda(choice.index)
     if config.disk_io == "gpudirect":
         gpu_direct.require()
+    give_back_memory()  # what the allocator keeps and nobody uses is free
     free = free_bytes(device)
     size, margin_notes = free - _margin(config, free), ()
     if config.gpu_memory != "auto":
