@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tandem.cli.plan_exposure import exposure_text
 from tandem.cli.plan_robustness import robustness_text
 from tandem.cli.plan_words import described
-from tandem.cli.usual_type import SLOW, needs_range
+from tandem.cli.usual_type import SLOW
 from tandem.planner.answer import Answer
 from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
@@ -17,6 +17,7 @@ from tandem.planner.question import Question
 from tandem.planner.rates import Rates
 from tandem.planner.search.simplicity import drawback
 from tandem.spec.dtype import DType
+from tandem.spec.float_range import needs_range
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import MIB, format_duration, format_figure, format_size
 from tandem.spec.workload import Workload

@@ -58,13 +58,13 @@ class Asked:
         Raises:
             ConfigError: another is asked for.
         """
-        if self.strategy not in ("auto", ALONE) or self.policy not in ("auto", ALONE):
+        if self.strategy not in (None, ALONE) or self.policy not in ("auto", ALONE):
             raise ConfigError(
                 "strategies and policies say what an accelerator and its host do; without one "
                 "there is nothing to choose: leave --strategy and --policy out",
                 param="strategy" if self.policy == "auto" else "policy",
             )
-        return replace(self, strategy="auto", policy=ALONE)
+        return replace(self, strategy=None, policy=ALONE)
 
     def planned(self, hardware: PlanHardware, workload: Workload) -> Planned:
         """What serves the workload."""

@@ -7,12 +7,9 @@ from tandem.cli.planning_options import MemoryOptions
 
 if TYPE_CHECKING:
     from tandem.cli.plan_hardware import PlanHardware
-    from tandem.spec.model import ModelSpec
 
 SLOW = 2.0
 """How many times as fast another type is where that is said, or chosen."""
-_WIDE = ("gemma2", "gemma3")
-"""Architectures whose activations exceed float16's range (vLLM refuses it for them, too)."""
 
 
 def with_usual_type(
@@ -25,6 +22,7 @@ def with_usual_type(
     """
     from tandem.models.catalogue import plannable_spec
     from tandem.spec.dtype import DType
+    from tandem.spec.float_range import needs_range
 
     if memory.dtype != "auto" or hardware.host_only or hardware.card is not None:
         return memory, ()
@@ -35,12 +33,7 @@ def with_usual_type(
     notes = (
         f"Planned in float16: this machine computes {ratio:.1f} times as fast in it as in the "
         "checkpoint's bfloat16, which --dtype bfloat16 keeps",
-        "An engine takes float16 from the plan's file, or by --dtype float16; an emulated "
+        "An engine takes float16 from the plan's file, and by itself on such a GPU; an emulated "
         "accelerator executes float32 alone: plan with --dtype float32 for it",
     )
     return replace(memory, dtype=str(DType.FLOAT16)), notes
-
-
-def needs_range(spec: "ModelSpec") -> bool:
-    """Whether float16 is no type for the model."""
-    return spec.architecture in _WIDE

@@ -299,7 +299,7 @@ def test_a_trace_s_requests_come_at_a_rate_unless_they_have_times(
         (["--accelerator", "a10g", "--gpu-memory", "1GiB"], "the model does not fit"),
         (["--accelerator", "a10g", "--requests", "0"], "Invalid value"),
         (["--accelerator", "a10g", "--block-size", "48"], "block_size must be 16, 32, 64, 128 or"),
-        ([], "give --accelerator 'measured' (this machine's, after `tandem profile`), 'none'"),
+        ([], "no accelerator is named, and this machine was not measured: run `tandem profile`"),
     ],
 )
 def test_bad_input_is_one_line(commands: Commands, args: list[str], message: str) -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from tandem.engine.sizing.precision_choice import PrecisionChoice, choose_precision
@@ -76,3 +78,26 @@ def test_it_says_what_holds_what() -> None:
     assert str(mixed) == "bfloat16 weights, float32 activations and KV"
     mixed = Precision(DType.BFLOAT16, DType.FLOAT32, DType.BFLOAT16)
     assert str(mixed) == "bfloat16 weights, float32 activations, bfloat16 KV"
+
+
+def test_without_units_for_bfloat16_checkpoints_are_computed_in_float16_and_it_is_said() -> None:
+    choice = on_turing("auto", SPEC)
+    assert choice.precision == Precision.uniform(DType.FLOAT16)
+    assert choice.note is not None
+    assert "--dtype bfloat16 keeps" in choice.note
+    assert on_turing("bfloat16", SPEC).precision == BFLOAT16
+    narrow = replace(SPEC, dtype=DType.FLOAT16)
+    assert on_turing("auto", narrow) == PrecisionChoice(Precision.uniform(DType.FLOAT16))
+
+
+def test_a_model_beyond_float16_s_range_stays_in_bfloat16_and_it_is_said() -> None:
+    choice = on_turing("auto", replace(SPEC, architecture="gemma2"))
+    assert choice.precision == BFLOAT16
+    assert choice.note is not None
+    assert "exceed float16's range" in choice.note
+
+
+def on_turing(wanted: str, spec: ModelSpec) -> PrecisionChoice:
+    return choose_precision(
+        wanted, spec, host_maths=False, compiled=True, available_bytes=GIB, has_bfloat16=False
+    )

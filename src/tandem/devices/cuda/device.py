@@ -48,6 +48,11 @@ def compute_capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a CUDA device has units for bfloat16; of others, True."""
+    return device.type != "cuda" or compute_capability(device) >= (8, 0)
+
+
 def device_name(device: torch.device) -> str:
     """What the driver calls the device."""
     return torch.cuda.get_device_name(device)

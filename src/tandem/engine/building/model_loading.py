@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tandem.devices.cuda import gpu_direct
+from tandem.devices.cuda.device import has_bfloat16
 from tandem.devices.cuda.memory import pin
 from tandem.engine.building.target import Target
 from tandem.engine.sizing.disk_folders import copy_folders, spool_folders
@@ -54,6 +55,7 @@ def choose_types(
         host_maths=target.device.type == "cpu",
         compiled=pool is not None,
         available_bytes=target.host.available_bytes,
+        has_bfloat16=has_bfloat16(target.device),
     )
     lacking = device_kernel_notes(target.device)
     against_fp8 = reason_against_fp8(config, target.choice.kind, lacking, in_blocks=in_blocks)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.spec.dtype import DType, parse_dtype
+from tandem.spec.float_range import needs_range
 from tandem.spec.model import ModelSpec
 from tandem.spec.parameters import weight_bytes
 from tandem.spec.precision import Precision
@@ -18,13 +19,20 @@ class PrecisionChoice:
 
 
 def choose_precision(
-    wanted: str, spec: ModelSpec, *, host_maths: bool, compiled: bool, available_bytes: int
+    wanted: str,
+    spec: ModelSpec,
+    *,
+    host_maths: bool,
+    compiled: bool,
+    available_bytes: int,
+    has_bfloat16: bool = True,
 ) -> PrecisionChoice:
     """`wanted`, or for `auto` the checkpoint's type; ADR 0010 for maths on the host.
 
     Args:
         host_maths: the CPU executes the layers.
         compiled: by the compiled kernels, which read weights of any type and compute in float32.
+        has_bfloat16: the accelerator has units for it.
 
     Raises:
         ConfigError: `wanted` is no element type.
@@ -34,7 +42,24 @@ def choose_precision(
         return _compiled(dtype, spec, is_default=wanted == "auto")
     if host_maths and wanted == "auto" and dtype is not DType.FLOAT32:
         return _in_torch(spec, available_bytes)
+    if wanted == "auto" and dtype is DType.BFLOAT16 and not has_bfloat16:
+        return _without_bfloat16(spec)
     return PrecisionChoice(Precision.uniform(dtype))
+
+
+def _without_bfloat16(spec: ModelSpec) -> PrecisionChoice:
+    """As plans for such a GPU have it: products in bfloat16 take several times as long there."""
+    if needs_range(spec):
+        note = (
+            "computing in bfloat16, which this GPU has no units for: this model's activations "
+            "exceed float16's range"
+        )
+        return PrecisionChoice(Precision.uniform(DType.BFLOAT16), note)
+    note = (
+        "computing in float16: this GPU has no units for the checkpoint's bfloat16, which --dtype "
+        "bfloat16 keeps"
+    )
+    return PrecisionChoice(Precision.uniform(DType.FLOAT16), note)
 
 
 def _compiled(dtype: DType, spec: ModelSpec, *, is_default: bool) -> PrecisionChoice:
