@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tandem.cli.plan_hardware import MEASURED, PlanHardware, plan_hardware
 from tandem.cli.planning import read_question
 from tandem.cli.planning_options import GoalOptions, MemoryOptions, StepOptions
+from tandem.cli.usual_type import with_usual_type
 from tandem.memory.host_default import fillable_host_bytes
 from tandem.memory.peaks import read_host_memory
 from tandem.spec.accelerator import parse_accelerator
@@ -83,6 +84,7 @@ def _of_measured(
         config.kv_cache_dtype,
         config.quantization,
     )
+    memory, _ = with_usual_type(memory, config.model, hardware)
     question = _question(config, workload, hardware, memory)
     if config.cpu_memory == "auto":
         free = fillable_host_bytes(read_host_memory().available_bytes)

@@ -15,8 +15,9 @@ SLOW = 2.0
 def with_usual_type(
     memory: MemoryOptions, model: str, hardware: "PlanHardware"
 ) -> tuple[MemoryOptions, tuple[str, ...]]:
-    """In the checkpoint's type; in float16 where that is bfloat16 and a described accelerator has
-    no units for it, as a T4: its time is several times as long there, for the same bytes.
+    """In the checkpoint's type; in float16 where that is bfloat16 and an accelerator, described or
+    measured, has no units for it, as a T4: its time is several times as long there, for the same
+    bytes. Engines go by the GPU's generation (`engine.sizing.precision_choice`).
 
     Returns: the options, and lines that say so, if there is something to say.
     """
@@ -24,11 +25,13 @@ def with_usual_type(
     from tandem.spec.dtype import DType
     from tandem.spec.float_range import needs_range
 
-    if memory.dtype != "auto" or hardware.host_only or hardware.card is not None:
+    if memory.dtype != "auto" or hardware.host_only:
         return memory, ()
     peaks, spec = hardware.spec.accelerator.flops_per_s, plannable_spec(model)
+    if spec.dtype is not DType.BFLOAT16 or not {DType.FLOAT16, DType.BFLOAT16} <= peaks.keys():
+        return memory, ()
     ratio = peaks[DType.FLOAT16] / peaks[DType.BFLOAT16]
-    if spec.dtype is not DType.BFLOAT16 or ratio <= SLOW or needs_range(spec):
+    if ratio <= SLOW or needs_range(spec):
         return memory, ()
     notes = (
         f"Planned in float16: this machine computes {ratio:.1f} times as fast in it as in the "

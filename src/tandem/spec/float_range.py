@@ -2,7 +2,7 @@
 
 from tandem.spec.model import ModelSpec
 
-_WIDE = ("gemma2", "gemma3")
+_WIDE = ("gemma2", "gemma3", "gemma3_multimodal")
 """Architectures whose activations exceed it (vLLM refuses float16 for them, too)."""
 
 

@@ -11,7 +11,8 @@ from tests.unit.cli.conftest import Commands, Ran
 
 from tandem.devices import this_machine
 from tandem.memory import peaks
-from tandem.profiling.measurements import MemoryRates, Striping, ThreadPoint
+from tandem.profiling.measurements import LinearTimes, MemoryRates, Striping, ThreadPoint
+from tandem.profiling.profile import Profile
 from tandem.profiling.profile_file import profile_path, write_profile
 
 MODEL = ("plan", "opt-1.3b", "--requests", "20", "--prompt", "100", "--generate", "20")
@@ -57,6 +58,33 @@ def test_a_measured_card_and_link(commands: Commands, here: Path) -> None:
     assert "the host, from data sheets" in elsewhere.out
     limited = commands.run(*MODEL, "--accelerator", "h100", "--host", "measured", "--json")
     assert "no faster than measured here" in json.loads(limited.out)["basis"][1]
+
+
+def test_a_measured_card_that_is_slow_in_bfloat16_is_planned_for_in_float16(
+    commands: Commands, here: Path
+) -> None:
+    model = ("plan", "qwen3-0.6b", *MODEL[2:], "--accelerator", "measured")
+    write_profile(profile(accelerator=True), here)
+    assert "billion parameters, bfloat16\n" in commands.run(*model).out
+    write_profile(without_bfloat16(), here)
+    ran = commands.run(*model)
+    assert "billion parameters, float16\n" in ran.out
+    assert "Planned in float16: this machine computes 8.0 times as fast in it" in ran.out
+
+
+def without_bfloat16() -> Profile:
+    """A card that takes eight times as long in it."""
+    whole = profile(accelerator=True)
+    card = whole.accelerator
+    assert card is not None
+    linear = tuple(slowed(each) if each.kind == "bfloat16" else each for each in card.linear)
+    return replace(whole, accelerator=replace(card, linear=linear))
+
+
+def slowed(times: LinearTimes) -> LinearTimes:
+    surface = times.surface
+    seconds = tuple(tuple(8 * each_s for each_s in row) for row in surface.seconds)
+    return replace(times, surface=replace(surface, seconds=seconds))
 
 
 def test_the_host_alone(commands: Commands, here: Path) -> None:

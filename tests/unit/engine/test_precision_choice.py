@@ -90,8 +90,9 @@ def test_without_units_for_bfloat16_checkpoints_are_computed_in_float16_and_it_i
     assert on_turing("auto", narrow) == PrecisionChoice(Precision.uniform(DType.FLOAT16))
 
 
-def test_a_model_beyond_float16_s_range_stays_in_bfloat16_and_it_is_said() -> None:
-    choice = on_turing("auto", replace(SPEC, architecture="gemma2"))
+@pytest.mark.parametrize("architecture", ["gemma2", "gemma3", "gemma3_multimodal"])
+def test_a_model_beyond_float16_s_range_stays_in_bfloat16_and_it_is_said(architecture: str) -> None:
+    choice = on_turing("auto", replace(SPEC, architecture=architecture))
     assert choice.precision == BFLOAT16
     assert choice.note is not None
     assert "exceed float16's range" in choice.note
