@@ -1,5 +1,6 @@
 """The offline bench end to end on a small cell: whole jobs in virtual time, beside their bound."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -376,11 +377,32 @@ def test_a_run_that_was_cut_goes_on_where_its_record_ends(
         assert len([row for row in record.rows if row.case == case]) == len(
             list(rows_of(outcome))
         ) + len(cut)
+    before = [note for note in record.notes if note.startswith("before: ")]
+    assert len(before) == 1
+    assert "--only t4" in before[0]
+    assert record.unfinished is None
     asks("--quick", "--seed", "2", "--resume", "--json", str(path))
     with pytest.raises(ConfigError, match="was written by another command"):
         bench_offline.offline(path, None, quick=True, seed=2, resume=True)
     with pytest.raises(ConfigError, match="add --json FILE"):
         bench_offline.offline(None, None, quick=True, resume=True)
+
+
+def test_a_record_that_goes_on_says_what_is_left_and_stays_as_it_is_where_nothing_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcome: OfflineOutcome
+) -> None:
+    def run(_: object, cells: Sequence[OfflineCell], __: object) -> Iterator[OfflineOutcome]:
+        yield from (replace(outcome, cell=cell) for cell in cells)
+
+    monkeypatch.setattr(suite, "run_offline", run)
+    path = tmp_path / "offline.json"
+    monkeypatch.setattr(sys, "argv", shlex.split(f"tandem bench offline --quick --json {path}"))
+    bench_offline.offline(path, None, only=["t4"], quick=True, resume=True)
+    written = path.read_text("utf-8")
+    assert BenchRecord.from_json(written).notes == ("unfinished: 1 of 2 cells",)
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--only=t4", "--resume"])
+    bench_offline.offline(path, None, only=["t4"], quick=True, resume=True)
+    assert path.read_text("utf-8") == written
 
 
 def test_ratios_of_a_cut_pair_are_those_of_the_whole_one_as_described() -> None:

@@ -15,7 +15,7 @@ from tandem.bench.generation import Generated, share_of_equal_tokens
 from tandem.bench.host_case import HostCase
 from tandem.bench.host_model import LLAMA_30M, LLAMA_246M, LlamaShape
 from tandem.bench.limits import read_probe
-from tandem.bench.records import BenchRow, row_of_samples
+from tandem.bench.records import BenchRow, row_of_samples, rows_of_ratio
 from tandem.bench.tandem_generation import TandemGenerator
 from tandem.engine.sizing.weight_placement import WeightSizes
 from tandem.probes.beside import beside
@@ -118,8 +118,7 @@ def _measure(
     return [
         row_of_samples(label, _TANDEM, case.metric, samples[_TANDEM], "tokens/s", chain),
         row_of_samples(label, _TANDEM, "weights read", gigabytes(rates), "GB/s", disk / 1e9),
-        BenchRow(label, _TANDEM, share, ratio.median, "ratio", 1.0, ratio.spread),
-        BenchRow(label, _TANDEM, f"{share}, lower 95%", ratio.lower_95, "ratio", 1.0),
+        *rows_of_ratio(label, _TANDEM, share, ratio),
         BenchRow(
             label,
             _TANDEM,

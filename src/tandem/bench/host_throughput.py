@@ -11,7 +11,7 @@ from tandem.bench.host_bounds import HostLimits
 from tandem.bench.host_case import HostCase
 from tandem.bench.host_model import LlamaShape
 from tandem.bench.limits import gemm_probe, read_probe
-from tandem.bench.records import BenchRow, row_of_samples
+from tandem.bench.records import BenchRow, row_of_samples, rows_of_ratio
 from tandem.bench.tandem_generation import TandemGenerator
 from tandem.bench.transformers_generation import TransformersGenerator
 from tandem.probes.interleave import interleave, paired_ratio
@@ -81,8 +81,7 @@ class _CaseRun:
                 row_of_samples(label, name, metric, samples[name], "tokens/s", bound)
                 for name in self._engines
             ),
-            BenchRow(label, TANDEM, over, ratio.median, "ratio", 1.0, ratio.spread),
-            BenchRow(label, TANDEM, f"{over}, lower 95%", ratio.lower_95, "ratio", 1.0),
+            *rows_of_ratio(label, TANDEM, over, ratio),
             BenchRow(label, TANDEM, "tokens equal to transformers", self._equal(), "share", 1.0),
             row_of_samples(label, "host", "reading", [s / 1e9 for s in samples[_READ]], "GB/s"),
             row_of_samples(

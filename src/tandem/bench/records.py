@@ -8,7 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem.probes.interleave import PairedRatio
 from tandem.spec.errors import ConfigError
+
+_UNFINISHED = "unfinished: "
+
+
+def unfinished(num_done: int, num_cells: int) -> str:
+    """The note of a record that has not all cells yet."""
+    return f"{_UNFINISHED}{num_done} of {num_cells} cells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,11 @@ class BenchRecord:
     rows: tuple[BenchRow, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def unfinished(self) -> str | None:
+        """The note that says so, if it has not all cells."""
+        return next((note for note in self.notes if note.startswith(_UNFINISHED)), None)
+
     def to_json(self) -> str:
         """The record as indented JSON.
 
@@ -102,6 +115,14 @@ def row_of_samples(
     """The median of some samples, with their spread."""
     spread = (min(samples), max(samples))
     return BenchRow(case, variant, metric, statistics.median(samples), unit, bound, spread)
+
+
+def rows_of_ratio(case: str, variant: str, metric: str, ratio: PairedRatio) -> list[BenchRow]:
+    """A paired ratio, and its limit if it has one."""
+    rows = [BenchRow(case, variant, metric, ratio.median, "ratio", 1.0, ratio.spread)]
+    if ratio.lower_95 is not None:
+        rows.append(BenchRow(case, variant, f"{metric}, lower 95%", ratio.lower_95, "ratio", 1.0))
+    return rows
 
 
 def check_writable(path: Path) -> None:

@@ -16,7 +16,7 @@ from tandem.bench.generation import Generated, share_of_equal_tokens
 from tandem.bench.host_case import HostCase
 from tandem.bench.host_model import LLAMA_30M, LLAMA_246M, LlamaShape, write_checkpoint
 from tandem.bench.limits import read_probe
-from tandem.bench.records import BenchRow, row_of_samples
+from tandem.bench.records import BenchRow, row_of_samples, rows_of_ratio
 from tandem.bench.tandem_generation import TandemGenerator
 from tandem.engine.sizing.weight_placement import WeightSizes
 from tandem.plan.disk_slots import MOST_DISKS
@@ -229,8 +229,7 @@ class _Run:
             rows += [
                 row_of_samples(label, variant, self._case.metric, decoded, "tokens/s", chain),
                 row_of_samples(label, variant, "weights read", gigabytes(read), "GB/s", disk / 1e9),
-                BenchRow(label, variant, metric, ratio.median, "ratio", 1.0, ratio.spread),
-                BenchRow(label, variant, f"{metric}, lower 95%", ratio.lower_95, "ratio", 1.0),
+                *rows_of_ratio(label, variant, metric, ratio),
             ]
             if name in (_COPIES, _STRIPES):
                 gain = paired_ratio(decoded, samples[_alone(0)])

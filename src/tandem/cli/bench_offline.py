@@ -129,14 +129,18 @@ def offline(
         _refuse_beside(alone[0], why="policies of its own", **beside)
     if resume and plot is not None:
         _refuse_beside("resume", why="nothing to draw of cells that are done", plot=plot)
-    done = _done(json_path) if resume else None
+    done = _done(json_path, machine) if resume else None
     if no_host and not ablations:
         _refuse_no_host()
-    chosen = choose_cells(only or (), layers, truth_of(seed, plain=plain), quick=quick, grid=grid)
+    truth = truth_of(seed, plain=plain)
+    chosen = choose_cells(only or (), layers, truth, quick=quick, grid=grid)
     cells, left_out = check_room(chosen)
     for line in left_out:
         report(line)
-    record = _Record(machine, json_path, left_out, tuple(cells), done)
+    whole = cells
+    if resume and only:
+        whole, _ = check_room(choose_cells((), layers, truth, quick=quick, grid=grid))
+    record = _Record(machine, json_path, left_out, tuple(cells), tuple(whole), done)
     cells = record.to_run
     if ablations:
         _ablate(cells, record, on_host=not no_host)
@@ -188,16 +192,16 @@ def _refuse_no_host() -> None:
     )
 
 
-def _done(path: Path | None) -> "Done":
+def _done(path: Path | None, machine: dict[str, Any]) -> "Done":
     """Raises:
-    ConfigError: there is no record to go on with, or it is another command's.
+    ConfigError: there is no record to go on with, or it is another's.
     """
     from tandem.bench.offline.resumed import done_before
     from tandem.spec.errors import ConfigError
 
     if path is None:
         raise ConfigError("--resume goes on with a record; add --json FILE", param="resume")
-    return done_before(path, command_line())
+    return done_before(path, command_line(), machine)
 
 
 def _allow_few_bits(cells: "Sequence[OfflineCell]", record: "_Record") -> None:
@@ -227,19 +231,21 @@ class _Record:
 
     Attributes:
         left_out: cells that are not run, and why.
-        done: rows of an earlier run; None: there was none.
+        cells: that are asked for. whole: of which the record is to have rows in the end.
+        done: of earlier runs; None: this one does not go on with any.
     """
 
     machine: dict[str, Any]
     json_path: Path | None
     left_out: tuple[str, ...]
     cells: "tuple[OfflineCell, ...]"
+    whole: "tuple[OfflineCell, ...]"
     done: "Done | None" = None
 
     @property
     def to_run(self) -> "list[OfflineCell]":
         """What no earlier run did."""
-        return [cell for cell in self.cells if self.done is None or not self.done.has(cell)]
+        return [cell for cell in self.cells if not self._has(cell)]
 
     def of(
         self,
@@ -250,18 +256,40 @@ class _Record:
         from tandem.bench.offline.cut_ratios import ratio_rows
         from tandem.bench.offline.suite import SUITE
 
+        if not self.to_run:
+            self._tell_all_is_done()
+            return []
         found: list[Outcome] = []
-        rows: list[BenchRow] = []
-        if self.done is not None:
-            rows += self.done.rows
-            told = [cell for cell in self.cells if self.done.has(cell)]
-            told = [cell for cell in told if not self.done.has_ratios(cell)]
-            rows += [row for cell in told for row in ratio_rows(cell)]
+        rows: list[BenchRow] = [] if self.done is None else [*self.done.rows]
         for outcome in outcomes:
             found.append(outcome)
             rows += [*rows_of(outcome), *ratio_rows(outcome.cell)]
-            num_done = len(self.cells) - len(self.to_run) + len(found)
-            unfinished = f"unfinished: {num_done} of {len(self.cells)} cells"
-            write_so_far(SUITE, self.machine, rows, self.json_path, *self.left_out, unfinished)
-        finish(SUITE, self.machine, rows, self.json_path, *self.left_out)
+            notes = self._notes(len(found), ended=False)
+            write_so_far(SUITE, self.machine, rows, self.json_path, *notes)
+        finish(SUITE, self.machine, rows, self.json_path, *self._notes(len(found), ended=True))
         return found
+
+    def _notes(self, num_found: int, *, ended: bool) -> Iterable[str]:
+        """Of this run and those before, each once.
+
+        Args:
+            num_found: cells of this run that are done.
+        """
+        from tandem.bench.records import unfinished
+
+        before = () if self.done is None else self.done.notes
+        num_done = sum(map(self._has, self.whole)) + num_found
+        is_whole = ended and num_done >= len(self.whole)
+        left = () if is_whole else (unfinished(num_done, len(self.whole)),)
+        return dict.fromkeys((*before, *self.left_out, *left))
+
+    def _has(self, cell: "OfflineCell") -> bool:
+        return self.done is not None and self.done.has(cell)
+
+    def _tell_all_is_done(self) -> None:
+        """The record stays as it is: it is of other runs."""
+        from tandem.bench.table import print_record
+
+        report("all these cells are done: nothing is run, and the record stays as it is")
+        if self.done is not None and self.done.record is not None:
+            print_record(self.done.record)

@@ -130,12 +130,17 @@ def _execute(
     from tandem.bench.online.overall import overall_rows
     from tandem.bench.online.rows import describe, rows_of
     from tandem.bench.online.suite import SUITE, run_online
+    from tandem.bench.records import unfinished
 
     rows: list[BenchRow] = []
+    num_done = 0
 
     def keep(outcome: "CellOutcome") -> None:
+        nonlocal num_done
+        num_done += 1
         rows.extend(rows_of(outcome))
-        write_so_far(SUITE, machine, (*rows, *overall_rows(rows)), json_path)
+        left = unfinished(num_done, len(cells))
+        write_so_far(SUITE, machine, (*rows, *overall_rows(rows)), json_path, left)
 
     outcomes = run_online(bench, cells, report, keep)
     finish(SUITE, machine, (*rows, *overall_rows(rows)), json_path)

@@ -54,6 +54,14 @@ class Run:
         """What is predicted of it, if the plan was made here."""
         return self.planned.option
 
+    @property
+    def planned_tokens_per_s(self) -> float | None:
+        """By the plan; None where it was not made here, and where steps are chosen as they come,
+        which no plan is of.
+        """
+        chooses = self.planned.chooses_steps
+        return None if self.option is None or chooses else self.option.tokens_per_s
+
 
 def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, Any]:
     """All of the runs; `plan` is an `OnlinePlan` of its own format, and `quantiles` says of what
@@ -70,7 +78,7 @@ def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, An
                 "hardware": run.planned.question.hardware.name,
                 "workload": run.workload.name,
                 "plan": json.loads(run.planned.plan.to_json()),
-                "planned_tokens_per_s": None if run.option is None else run.option.tokens_per_s,
+                "planned_tokens_per_s": run.planned_tokens_per_s,
                 **asdict(run.outcome),
             }
             for run in runs

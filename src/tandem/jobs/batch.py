@@ -222,7 +222,7 @@ class Batch:
             )
         plan = self._config.plan
         goes_on = journal_path(output).exists() and not self._settings.restart
-        if plan is not None and Path(plan) == plan_path(output) and goes_on:
+        if plan is not None and goes_on and _is_same_file(Path(plan), plan_path(output)):
             raise ConfigError(
                 f"--plan {plan} is what --plan auto made of this job's lines that were left then; "
                 "resume with --plan auto, which plans for those that are left now",
@@ -243,6 +243,11 @@ class Batch:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """True if both lead to one file; False where either leads to none."""
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def plan_path(output: Path) -> Path:

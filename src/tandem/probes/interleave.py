@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 _RESAMPLES = 2000
+LEAST_PAIRS = 3
+"""Fewer say nothing of how far another run's median may be off."""
 
 
 def interleave(
@@ -27,21 +29,24 @@ class PairedRatio:
 
     Attributes:
         median: of the ratios of samples taken in the same round. lower_95: bootstrap limit of that
-            median; a claim of `at least as good` rests on it.
+            median; a claim of `at least as good` rests on it. None: of too few pairs.
         spread: lowest and highest ratio.
     """
 
     median: float
-    lower_95: float
+    lower_95: float | None
     spread: tuple[float, float]
 
 
 def paired_ratio(samples: Sequence[float], baseline: Sequence[float]) -> PairedRatio:
     """`samples` over `baseline`, round by round."""
     ratios = [a / b for a, b in zip(samples, baseline, strict=True)]
+    spread = (min(ratios), max(ratios))
+    if len(ratios) < LEAST_PAIRS:
+        return PairedRatio(statistics.median(ratios), None, spread)
     draw = random.Random(0)
     medians = sorted(
         statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES)
     )
     lower = medians[int(0.05 * _RESAMPLES)]
-    return PairedRatio(statistics.median(ratios), lower, (min(ratios), max(ratios)))
+    return PairedRatio(statistics.median(ratios), lower, spread)

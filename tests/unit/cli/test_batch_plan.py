@@ -93,6 +93,11 @@ def test_a_resumed_job_is_planned_for_by_the_lines_that_are_left(
     assert first.status == 2
     assert "plan for 2 requests" in first.err
     assert "too long: 1, left out" in first.err
+    (tmp_path / "alias.json").symlink_to(tmp_path / "out.jsonl.plan.json")
+    for name in ("out.jsonl.plan.json", "alias.json"):
+        refused = batch("--plan", str(tmp_path / name), *EMULATED)
+        assert refused.status == 2
+        assert "resume with --plan auto" in refused.err, name
     second = batch(*EMULATED, *STEPS)
     left = 3 - int(re.findall(r"resuming: (\d+) of 3", second.err)[0])
     assert f"plan for {left} request" in second.err

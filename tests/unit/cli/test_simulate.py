@@ -277,6 +277,15 @@ def test_a_host_alone_has_one_strategy_and_policy(commands: Commands) -> None:
     assert same.out == commands.run(*ALONE, *FEW).out
 
 
+def test_no_rate_is_planned_for_steps_that_are_chosen_as_they_come(commands: Commands) -> None:
+    runs = {
+        strategy: json.loads(commands.run(*SIMULATE, *FEW, *strategy, "--json").out)["runs"][0]
+        for strategy in ((), ("--strategy", "auto"))
+    }
+    assert runs[()]["planned_tokens_per_s"] > 0
+    assert runs["--strategy", "auto"]["planned_tokens_per_s"] is None
+
+
 def test_rows_that_leave_the_host_idle_say_so(commands: Commands) -> None:
     ran = commands.run(*SIMULATE, *FEW, "--host-cores", "2,4,8")
     said = "with 2, 4, 8: the plan leaves the host's cores idle, none found is faster"

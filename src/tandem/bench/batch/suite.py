@@ -17,7 +17,7 @@ from tandem.bench.batch.work import Answered, Asked, BatchWork
 from tandem.bench.host_bounds import HostLimits, prefill_bound
 from tandem.bench.host_model import LLAMA_30M, LLAMA_246M, SEED, LlamaShape
 from tandem.bench.limits import gemm_probe, read_probe
-from tandem.bench.records import BenchRow, row_of_samples
+from tandem.bench.records import BenchRow, row_of_samples, rows_of_ratio
 from tandem.bench.transformers_generation import with_dummy_weights
 from tandem.models.config import read_model_spec
 from tandem.models.resolve import resolve_model
@@ -154,8 +154,7 @@ class _Measured:
                 row_of_samples(case, name, "job throughput", samples[name], "tokens/s", bound)
                 for name in self._jobs
             ),
-            BenchRow(case, _TANDEM, over, ratio.median, "ratio", 1.0, ratio.spread),
-            BenchRow(case, _TANDEM, f"{over}, lower 95%", ratio.lower_95, "ratio", 1.0),
+            *rows_of_ratio(case, _TANDEM, over, ratio),
             BenchRow(
                 case, _TANDEM, "answers equal to transformers", self._equal(best), "share", 1.0
             ),

@@ -1,14 +1,12 @@
 """One record of several: cells of `tandem bench online` that were run apart."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from tandem.bench.online.overall import PREDICTED, cell_rows, overall_rows
 from tandem.bench.online.suite import SUITE
 from tandem.bench.records import BenchRecord, BenchRow
+from tandem.bench.same_machine import differing
 from tandem.spec.errors import ConfigError
-
-_VARIES = "load_average"  # of the machine, from one run to the next
 
 
 def joined(parts: Mapping[str, BenchRecord], command: str) -> BenchRecord:
@@ -18,14 +16,17 @@ def joined(parts: Mapping[str, BenchRecord], command: str) -> BenchRecord:
         parts: by their files' names. command: by which they are joined; theirs become notes.
 
     Raises:
-        ConfigError: another suite, machine or kind of time, or a cell that two of them have.
+        ConfigError: another suite, machine or kind of time, a cell that two of them have, or a run
+            that did not end.
     """
     (first_name, first), *others = parts.items()
     for name, part in parts.items():
         if part.suite != SUITE:
             raise ConfigError(f"{name} is of '{part.suite}'; only records of '{SUITE}' are joined")
+        if part.unfinished is not None:
+            raise ConfigError(f"{name} is {part.unfinished}; run the others, too, or leave it out")
     for name, part in others:
-        field = _differing(first.machine, part.machine)
+        field = differing(first.machine, part.machine)
         if field is not None:
             raise ConfigError(
                 f"{name} and {first_name} differ in '{field}': {part.machine.get(field)!r} and "
@@ -36,12 +37,6 @@ def joined(parts: Mapping[str, BenchRecord], command: str) -> BenchRecord:
     notes = [f"{name}: {part.command}" for name, part in parts.items()]
     notes += dict.fromkeys(note for part in parts.values() for note in part.notes)
     return BenchRecord(SUITE, command, first.machine, (*rows, *overall_rows(rows)), tuple(notes))
-
-
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first field in which two machines differ."""
-    names = dict.fromkeys((*one, *other))
-    return next((n for n in names if n != _VARIES and one.get(n) != other.get(n)), None)
 
 
 def _check(parts: Mapping[str, BenchRecord], rows: list[BenchRow]) -> None:

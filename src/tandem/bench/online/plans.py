@@ -38,12 +38,14 @@ class Planned:
     Attributes:
         policy: or `engine` and the strategy that chooses each step of `auto`'s plan.
         question: that it was asked.
+        refusal: why it cannot, where that is known.
     """
 
     policy: str
     question: Question
     option: Option | None
     plan: OnlinePlan | None
+    refusal: str | None = None
 
     @property
     def predicted_per_s(self) -> float | None:
@@ -55,7 +57,7 @@ class Planned:
     def describe(self) -> str:
         """What it does, in a line."""
         if self.option is None or self.plan is None:
-            return "cannot run this"
+            return "cannot run this" if self.refusal is None else f"cannot run this: {self.refusal}"
         found = self.option.candidate.describe(self.question.model.num_layers)
         if self.plan.strategy in PRICED_STRATEGIES:
             found += f"; each step chosen by {self.plan.strategy}"
@@ -126,13 +128,16 @@ def engine_rows(auto: Planned, strategies: Sequence[str]) -> Iterator[Planned]:
         strategies: as `stepped` takes them.
     """
     for strategy in strategies:
-        option = plan = None
+        option = plan = refusal = None
         if auto.plan is not None:
             try:
                 option, plan = auto.option, stepped(auto.plan, strategy)
-            except ConfigError:
-                option = None  # layers that the strategy needs on the accelerator are elsewhere
-        yield replace(auto, policy=f"{ENGINE} {strategy}", option=option, plan=plan)
+            except ConfigError as error:
+                option, refusal = (
+                    None,
+                    str(error),
+                )  # such as layers that are not where it needs them
+        yield Planned(f"{ENGINE} {strategy}", auto.question, option, plan, refusal)
 
 
 def parse_policy(name: str) -> tuple[Policy, int | None]:

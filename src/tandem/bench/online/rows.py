@@ -16,7 +16,7 @@ from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.cost.apex.overlap import WORTH_CAPTURING
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
-from tandem.probes.interleave import PairedRatio, paired_ratio
+from tandem.probes.interleave import LEAST_PAIRS, PairedRatio, paired_ratio
 from tandem.runtime.measures import OverlapTotals
 from tandem.spec.hardware_file import load_hardware
 
@@ -84,19 +84,30 @@ class BestOther:
 
     Attributes:
         chooser: `auto`'s plan, or the engine's own choice in each step. policy: the best other.
-        lower_95: of the paired ratio; 1 if both do the same.
+        ratio: in the same turns, in the median. lower_95: of that; None of
+            too few turns.
+        num_windows: of each.
     """
 
     chooser: str
     policy: str
-    lower_95: float
+    ratio: float
+    lower_95: float | None
+    num_windows: int
 
     @property
-    def equalled(self) -> bool:
-        """Whether `auto` is at least equal to it: not by medians, but by the limit."""
-        return self.lower_95 >= 1
+    def equalled(self) -> bool | None:
+        """Whether `auto` is at least equal to it: not by medians, but by the limit; None: no
+        verdict, for want of windows.
+        """
+        return None if self.lower_95 is None else self.lower_95 >= 1
 
     def __str__(self) -> str:
+        if self.lower_95 is None:
+            return (
+                f"{self.chooser} over the best other, {self.policy}: {self.ratio:.3f}; no verdict: "
+                f"{self.num_windows} windows of each, {LEAST_PAIRS} are the least"
+            )
         verdict = "at least equal" if self.equalled else "NOT shown to be equal"
         ratio = f"lower 95% {self.lower_95:.3f}"
         return f"{self.chooser} is {verdict} to the best other, {self.policy}: {ratio}"
@@ -109,9 +120,8 @@ def best_other(figures: Sequence[PolicyFigures], chooser: str = AUTO) -> BestOth
     if not others or own is None:
         return None
     best = max(others, key=lambda each: each.executed)
-    same = own == best.rates  # windows are shared by those that do the same
-    limit = 1.0 if same else paired_ratio(own, best.rates).lower_95
-    return BestOther(chooser, best.policy, limit)
+    ratio = paired_ratio(own, best.rates)  # windows are shared by those that do the same: then 1
+    return BestOther(chooser, best.policy, ratio.median, ratio.lower_95, len(own))
 
 
 def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
@@ -129,20 +139,12 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
             rows.append(row(PREDICTED, each.predicted / each.executed, "ratio", 1.0))
         rows.append(row(SIMULATED, each.simulated / each.executed, "ratio", 1.0))
         if each.auto_over is not None:
-            ratio = each.auto_over
-            rows += [
-                row("auto over it, paired", ratio.median, "ratio", 1.0, ratio.spread),
-                row("auto over it, lower 95%", ratio.lower_95, "ratio", 1.0),
-            ]
+            rows += _paired(row, "auto over it", each.auto_over)
         best = best_other([*figures.values()], each.policy) if each.policy in CHOOSING else None
-        if best is not None:
+        if best is not None and best.lower_95 is not None:
             rows.append(row(OVER_BEST, best.lower_95, "ratio", 1.0))
         if each.policy.startswith(ENGINE) and alone is not None:
-            ratio = paired_ratio(each.rates, alone.rates)
-            rows += [
-                row("over gpu-only, paired", ratio.median, "ratio", 1.0, ratio.spread),
-                row("over gpu-only, lower 95%", ratio.lower_95, "ratio", 1.0),
-            ]
+            rows += _paired(row, "over gpu-only", paired_ratio(each.rates, alone.rates))
         if each.policy == AUTO and alone is not None and bound is not None:
             rows += _captured(row, each, alone, bound)
         if outcome.bed.word == PACED:
@@ -152,6 +154,13 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
             checked = outcome.replays[each.policy].tokens
             rows.append(row("tokens equal to the plain engine's, replayed", checked, "tokens"))
     return (*rows, *latency_rows(outcome))
+
+
+def _paired(row: partial[BenchRow], what: str, ratio: PairedRatio) -> list[BenchRow]:
+    rows = [row(f"{what}, paired", ratio.median, "ratio", 1.0, ratio.spread)]
+    if ratio.lower_95 is not None:
+        rows.append(row(f"{what}, lower 95%", ratio.lower_95, "ratio", 1.0))
+    return rows
 
 
 def _captured(
@@ -215,7 +224,7 @@ def describe(outcome: CellOutcome) -> list[str]:
     for each in figures:
         lines += _policy_lines(outcome, each, alone, bound)
     lines += [
-        f"  {each.policy}: cannot run this" for each in outcome.planned if each.option is None
+        f"  {each.policy}: {each.describe()}" for each in outcome.planned if each.option is None
     ]
     lines += latency_lines(outcome)
     lines += _replay_lines(outcome)
@@ -244,7 +253,8 @@ def _policy_lines(
             against += _shares(alone.auto_over.median - 1, alone.executed, bound)
     elif each.auto_over is not None:
         ratio = each.auto_over
-        against = f"auto over it {ratio.median:.3f} (lower 95% {ratio.lower_95:.3f})"
+        limit = "" if ratio.lower_95 is None else f" (lower 95% {ratio.lower_95:.3f})"
+        against = f"auto over it {ratio.median:.3f}{limit}"
     report = each.windows[-1].report
     planned = next(p for p in outcome.planned if p.policy == each.policy)
     said = [] if each.predicted is None else [("predicted", each.predicted)]

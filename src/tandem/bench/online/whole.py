@@ -133,7 +133,7 @@ def describe(outcome: WholeOutcome) -> Iterator[str]:
     yield f"{outcome.cell}: no plan exceeds {outcome.ceiling:.1f} tokens/s"
     for each in outcome.planned:
         if each.option is None:
-            yield f"  {each.policy}: cannot run this"
+            yield f"  {each.policy}: {each.describe()}"
             continue
         rate, predicted = outcome.tokens_per_s[each.policy], each.predicted_per_s
         told = "" if predicted is None else f", predicted {predicted:8.1f}"

@@ -24,9 +24,10 @@ class Auto:
 
     A prompt's token counts as much less than a generated one as the accelerator alone would take
     less for it. A request that the accelerator has no room for starts on the host if its tokens
-    repay its prompt there. A choice is kept to for some sweeps, as long as nobody comes, ends or
-    lacks memory. Under a bound on the time per token, a step that keeps it comes before
-    others. Where nothing is known of the machine's times, rows on the host ride along.
+    repay its prompt there, or if each one's do once all that the step would start are there. A
+    choice is kept to for some sweeps, as long as nobody comes, ends or lacks memory. Under a bound
+    on the time per token, a step that keeps it comes before others. Where nothing is known of the
+    machine's times, rows on the host ride along.
     """
 
     name = "auto"
