@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.planner.questions import SMALL, ask
 
-from tandem.planner.candidate import Strategy, candidate_of
+from tandem.planner.candidate import COHORTS, Strategy, candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
@@ -41,7 +41,7 @@ def times(draw: st.DrawFn) -> StageTimes:
     """Stairs of any tiles over a line, and attention that grows with rows."""
     tile, fixed, each, row = (draw(st.sampled_from(s)) for s in ((1, 4, 7, 16), (0.0, 3.0, 30.0),
                                                                (0.3, 1.0), (0.0, 0.5)))  # fmt: skip
-    rows = np.arange(MAIN + COHORT + 1)
+    rows = np.arange(MAIN + COHORTS * COHORT + 1)
     layer_s = np.where(rows > 0, np.maximum(fixed, each * tile * -(-rows // tile)), 0.0)
     main = rows[: MAIN + 1]
     sweep_s = np.where(main > 0, LAYERS * layer_s[: MAIN + 1] + 1.0 + row * main, np.inf)
@@ -51,7 +51,8 @@ def times(draw: st.DrawFn) -> StageTimes:
 sweeps = st.lists(
     st.tuples(
         st.integers(1, MAIN),
-        st.lists(st.integers(1, COHORT), max_size=2),  # rows of cohorts that join
+        st.lists(st.integers(1, COHORT), max_size=COHORTS),  # rows of cohorts that join
+        st.booleans(),  # whether they stand at the same layer
     ),
     min_size=1,
     max_size=12,
@@ -61,14 +62,15 @@ sweeps = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(times(), sweeps)
 def test_no_mixture_of_sweeps_decodes_more(
-    times: StageTimes, mixture: list[tuple[int, list[int]]]
+    times: StageTimes, mixture: list[tuple[int, list[int], bool]]
 ) -> None:
     tokens = seconds = 0.0
-    for main, cohorts in mixture:
+    for main, cohorts, meet in mixture:
         tokens += main + sum(cohorts) / LAYERS
         seconds += times.sweep_s[main]
-        seconds += sum(times.layer_s[main + rows] - times.layer_s[main] for rows in cohorts)
-    shared = sum(len(cohorts) for _, cohorts in mixture) / len(mixture)
+        joining = [sum(cohorts)] if meet else cohorts
+        seconds += sum(times.layer_s[main + rows] - times.layer_s[main] for rows in joining)
+    shared = sum(len(cohorts) for _, cohorts, _ in mixture) / len(mixture)
     assert tokens / seconds <= most_decoded_per_s(times, COHORT, shared) * (1 + 1e-9)
 
 
@@ -82,7 +84,9 @@ def test_without_stages_to_share_the_best_sweep_alone_is_promised(times: StageTi
 @settings(max_examples=60, deadline=None)
 @given(times())
 def test_where_both_may_join_each_sweep_the_best_of_these_is_promised(times: StageTimes) -> None:
-    """By brute force: one of the two is left out where it does not pay."""
+    """By brute force: one of the two is left out where it does not pay, or both stand at one
+    layer.
+    """
     main, cohort = np.arange(1, MAIN + 1)[:, None], np.arange(COHORT + 1)[None, :]
     longer_s = times.layer_s[main + cohort] - times.layer_s[main]
     best = 0.0
@@ -90,8 +94,20 @@ def test_where_both_may_join_each_sweep_the_best_of_these_is_promised(times: Sta
         tokens = main + (cohort + first) / LAYERS
         taken_s = times.sweep_s[main] + longer_s + longer_s[:, first : first + 1]
         best = max(best, float((tokens / taken_s).max()))
+    both = np.arange(COHORTS * COHORT + 1)[None, :]
+    both_s = times.layer_s[main + both] - times.layer_s[main]
+    best = max(best, float(((main + both / LAYERS) / (times.sweep_s[main] + both_s)).max()))
     found = most_decoded_per_s(times, COHORT, 2.0)
     assert best * (1 - 1e-9) <= found <= best * 1.001
+
+
+def test_cohorts_that_stand_at_one_layer_may_fill_a_tile_together() -> None:
+    """Of 64 rows: two halves in one layer of eight take one tile more, each by itself one each."""
+    layers, main = 8, np.arange(65)
+    layer_s = np.ceil(np.arange(64 + COHORTS * 32 + 1) / 64)
+    sweep_s = np.where(main > 0, layers * layer_s[main] + 0.5, np.inf)
+    found = most_decoded_per_s(StageTimes(layers, layer_s, sweep_s), 32, 2.0)
+    assert found == pytest.approx((64 + 64 / layers) / (layers + 1 + 0.5))
 
 
 @settings(max_examples=20, deadline=None)

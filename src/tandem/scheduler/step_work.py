@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
 from tandem.plan.binding import LongArray
 from tandem.plan.interposition import token_rhythm
+from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import UNLIMITED
 from tandem.scheduler.view import SchedulerView
@@ -148,7 +149,7 @@ class StepCounter:
     def _device_keys(self) -> NDArray[np.float64]:
         return self._keys(self._contexts[0])
 
-    def _keys(self, contexts: LongArray) -> NDArray[np.float64]:
+    def _keys(self, contexts: LongArray | NDArray[np.float64]) -> NDArray[np.float64]:
         """Of so many, those that are seen in one layer, in the mean."""
         keys = np.zeros(len(contexts))
         for window, share in self._prices.windows:
@@ -157,10 +158,28 @@ class StepCounter:
 
     def half_way(self, rows: LongArray) -> TierWork:
         """What rows that lie on the accelerator attend to in the mean of their outputs, a token of
-        each, in one layer.
+        each, in one layer; all of them no more than there is room for.
         """
         r = self._rows
-        return _attended(self._keys((r.prompt[rows].astype(np.int64) + r.limit[rows]) // 2))
+        contexts = (r.prompt[rows].astype(np.int64) + r.limit[rows]) / 2
+        return _attended(self._keys(_within(contexts, self._room.device * self._size)))
+
+    def half_way_on_host(self, rows: LongArray, coming: NDArray[np.float64]) -> float:
+        """Keys on the host likewise: of rows some or all of whose blocks lie there, and of ones
+        that come, which attend to so many tokens there.
+        """
+        r = self._rows
+        prompts, limits = r.prompt[rows].astype(np.int64), r.limit[rows].astype(np.int64)
+        leading = (r.num_blocks[rows] - r.num_host_blocks[rows]).astype(np.int64) * self._size
+        # what of a context lies beyond the leading blocks, in the mean from the prompt to the limit
+        last, first = np.maximum(0, limits - leading), np.maximum(0, prompts - leading)
+        beyond = (last**2 - first**2) / (2 * np.maximum(1, limits - prompts))
+        contexts = np.concatenate([beyond, coming])
+        return float(self._keys(_within(contexts, self._room.host * self._size)).sum())
+
+    @cached_property
+    def _room(self) -> BlockNeed:
+        return self._view.kv.total()
 
     def _decoded(self, rows: LongArray) -> tuple[TierWork, TierWork]:
         return _attended(self._device_keys[rows]), _attended(self._host_keys[rows])
@@ -181,6 +200,14 @@ def _attended(keys: NDArray[np.float64]) -> TierWork:
     """By rows that each see so many of a tier's keys."""
     seen = float(keys.sum())
     return TierWork(int(np.count_nonzero(keys)), seen, seen) if seen else TierWork()
+
+
+def _within(contexts: NDArray[np.float64], room: int) -> NDArray[np.float64]:
+    """As they are, or in proportion so many tokens in sum: requests that name no bound could become
+    as long as the model allows, but not all at once.
+    """
+    total = float(contexts.sum())
+    return contexts * (room / total) if total > room else contexts
 
 
 def _prompt_work(before: int, tokens: int) -> TierWork:

@@ -1,9 +1,11 @@
 """Steps chosen by predicted time, on a view of two rows on the accelerator and two on the host."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.engines import TestEngine, toy_engine
 from tests.support.step_prices import round_prices
@@ -160,22 +162,32 @@ def test_without_prices_rows_ride_along(engine: TestEngine) -> None:
 # --- whether to start on the host -----------------------------------------------------------------
 
 
-def admissions(prices: StepPrices, coming: list[EngineRequest], **changes: object) -> list[str]:
-    """Further requests come where two decode on each side: those that start on the host."""
-    with toy_engine(replace(SETUP, max_host_seqs=4, **changes), LAYERS) as engine:
+def admissions(
+    prices: StepPrices,
+    coming: list[EngineRequest],
+    *,
+    running: int | None = 60,
+    dues: Mapping[str, float] | None = None,
+    **changes: object,
+) -> list[str]:
+    """Further requests come where two decode on each side, with `max_tokens` as `running` says:
+    those that start on the host.
+    """
+    with toy_engine(replace(SETUP, **{"max_host_seqs": 4, **changes}), LAYERS) as engine:
         for number in range(4):
-            engine.core.add_request(asked(str(number), 60))
+            engine.core.add_request(asked(str(number), running))
         while not all_decode(engine):
             engine.core.step()
         for each in coming:
             engine.core.add_request(each)
-        proposal = Auto().propose(engine.scheduler.view(), prices)
+        view = replace(engine.scheduler.view(), dues=dues or {})
+        proposal = Auto().propose(view, prices)
         assert proposal.computes
         assert all(each.device_limit == 0 for each in proposal.admissions)
         return [each.request_id for each in proposal.admissions]
 
 
-def asked(name: str, max_tokens: int, priority: int = 0) -> EngineRequest:
+def asked(name: str, max_tokens: int | None, priority: int = 0) -> EngineRequest:
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
     return EngineRequest(name, tuple(range(1, PROMPT + 1)), params, priority)
 
@@ -199,28 +211,102 @@ def test_no_request_starts_where_every_token_would_cost() -> None:
     assert admissions(prices, [asked("new", 200)]) == []
 
 
+# whatever rides, each of four layers takes 1.6 s longer: among three rows on the host that is more
+# than the 2 s that the accelerator takes for a token, among four it is less
+DEAR_START = replace(
+    priced_pairs(1e-4), host=replace(priced_pairs(1e-4).host, start_s=1.6)
+)  # fmt: skip
+
+
 def test_nobody_waits_for_being_the_first() -> None:
-    # whatever rides, each of four layers takes 1.7 s longer: among three rows on the host that is
-    # more than the 2 s that the accelerator takes for a token, among four it is less
-    prices = priced_pairs(1e-4)
-    prices = replace(prices, host=replace(prices.host, start_s=1.7))
     one, two = asked("one", 100), asked("two", 100)
-    assert admissions(prices, [one], max_cohorts=0) == []
-    assert admissions(prices, [one, two], max_cohorts=0) == ["one", "two"]
-    assert admissions(prices, [one, asked("short", 2)], max_cohorts=0) == []
+    assert admissions(DEAR_START, [one], max_cohorts=0) == []
+    assert admissions(DEAR_START, [one, two], max_cohorts=0) == ["one", "two"]
+    assert admissions(DEAR_START, [one, asked("short", 2)], max_cohorts=0) == []
 
 
-def test_rows_on_the_accelerator_count_half_way_through_their_outputs() -> None:
-    with toy_engine(SETUP, LAYERS) as engine:
+@pytest.mark.parametrize("short", [2, 8])
+def test_nobody_waits_for_who_comes_behind(short: int) -> None:
+    """A prompt costs 6.5 s: more for each of two tokens than any could save, and for each of eight
+    than they do.
+    """
+    coming = [asked("one", 100), asked("two", 100), asked("short", short), asked("last", 100)]
+    room: dict[str, Any] = {"max_cohorts": 0, "max_host_seqs": 6, "host_blocks": 64}
+    assert admissions(DEAR_START, coming[:3], **room) == ["one", "two"]
+    assert admissions(DEAR_START, coming, **room) == ["one", "two"]
+
+
+def test_those_behind_one_that_is_due_are_weighed_with_it() -> None:
+    """With the second alone beside it, no token pays; with the third, they do."""
+    coming = [asked(name, 100) for name in ("due", "second", "third")]
+    dear = replace(DEAR_START, host=replace(DEAR_START.host, start_s=1.95))
+    room: dict[str, Any] = {"max_cohorts": 0, "max_host_seqs": 6, "host_blocks": 64}
+    due = {"due": 14.0}
+    assert admissions(dear, coming[:2], dues={}, **room) == []
+    assert admissions(dear, coming[:2], dues=due, **room) == ["due"]
+    assert admissions(dear, coming, dues=due, **room) == ["due", "second", "third"]
+
+
+@pytest.mark.parametrize("pay", range(7))
+def test_as_many_start_as_pay(pay: int) -> None:
+    """Of six alike, of which each takes the host longer."""
+    # of so many more, each attends to 70 keys, beside 100 of two rows that are there
+    keys, rows = 100 + 70 * (pay + 0.5), 2 + pay + 0.5
+    prices = round_prices(LAYERS, layer_s=1.0, host_key_s=2 * rows / LAYERS / keys)
+    coming = [asked(str(10 + number), 100) for number in range(6)]
+    room: dict[str, Any] = {"max_num_seqs": 12, "max_host_seqs": 8, "host_blocks": 128}
+    found = admissions(prices, coming, max_cohorts=0, **room)
+    assert len(found) == pay
+
+
+def half_way(max_tokens: int | None, **changes: object) -> tuple[float, float]:
+    """Keys of two rows on each side, and of one that comes to the host, in the mean."""
+    with toy_engine(replace(SETUP, **changes), LAYERS) as engine:
         for number in range(4):
-            engine.core.add_request(asked(str(number), 60))
+            engine.core.add_request(asked(str(number), max_tokens))
         while not all_decode(engine):
             engine.core.step()
         view = engine.scheduler.view()
-        mine = view.runnable.decodes[view.rows.num_host_blocks[view.runnable.decodes] == 0]
-        work = StepCounter(view, priced_pairs(0.1)).half_way(mine)
-    assert len(mine) == work.queries == 2
-    assert work.keys == 2 * (PROMPT + 30)
+        decodes = view.runnable.decodes
+        on_host = view.rows.num_host_blocks[decodes] > 0
+        counter = StepCounter(view, priced_pairs(0.1))
+        work = counter.half_way(decodes[~on_host])
+        assert work.queries == (~on_host).sum() == on_host.sum() == 2
+        return work.keys, counter.half_way_on_host(decodes[on_host], np.array([70.0]))
+
+
+def test_rows_count_half_way_through_their_outputs() -> None:
+    assert half_way(60) == (2 * (PROMPT + 30), 2 * (PROMPT + 30) + 70)
+
+
+def test_rows_count_no_more_than_there_is_room_for() -> None:
+    """Without `max_tokens` each could become 256 long, and be so for half of the time."""
+    assert half_way(None, device_blocks=18, host_blocks=22) == (2 * 138, 2 * 138 + 70)
+    assert half_way(None, device_blocks=17, host_blocks=21) == (17 * 16, pytest.approx(21 * 16))
+
+
+def test_a_row_that_lies_in_both_tiers_counts_what_grows_on_the_host() -> None:
+    """Of a prompt of 20 and 180 more, what lies beyond the six blocks that are on the device."""
+    setup = replace(SETUP, device_blocks=8, split_blocks=6, max_host_seqs=1, max_device_seqs=0)
+    with toy_engine(setup, LAYERS) as engine:
+        engine.core.add_request(asked("long", 180))
+        rows = engine.scheduler.rows
+        while not (len(rows.owned()) and rows.num_host_blocks[rows.owned()[0]]):
+            engine.core.step()
+        counter = StepCounter(engine.scheduler.view(), priced_pairs(0.1))
+        keys = counter.half_way_on_host(rows.owned(), np.zeros(0))
+    seen = [max(0, length - 6 * 16) for length in range(PROMPT, PROMPT + 181)]
+    assert keys == pytest.approx(sum(seen) / 180, rel=0.02)
+
+
+@pytest.mark.parametrize("max_tokens", [60, None])
+def test_rows_that_name_no_bound_do_not_make_the_accelerator_slow(max_tokens: int | None) -> None:
+    """A host five times as slow as the accelerator, which is busy with attention: whatever those
+    that run may become.
+    """
+    prices = round_prices(LAYERS, layer_s=0.01, device_key_s=0.01, host_key_s=0.05)
+    prices = replace(prices, host=replace(prices.host, pair_s=0.02))
+    assert admissions(prices, [asked("new", 60)], running=max_tokens, max_cohorts=0) == []
 
 
 # one row's attention lasts half a sweep: riding with three makes a sweep 2.5 times as long, and in

@@ -6,12 +6,12 @@ no more than those of its best sweep. So of plans whose cohorts share the main l
 sweep that an execution might have is looked at, of as many rows as the plan's or fewer.
 
 **Proof.** Of each token that is decoded, each of `L` layers computes a row: in the main lane, or in
-a stage that its cohort shares, a layer at a time. Let such a row be worth `1 / L`, so that a token
-is worth 1; what prompts take is left out. Subtract a toll from each stage that a cohort shares, and
-give each sweep as many tolls as there are such stages per sweep at most: in sum over all sweeps
-they cancel, or more is given. So if no sweep is worth more than `R` times its seconds on the
-accelerator, no more than `R` tokens are decoded per second, whatever the toll; that is sought which
-promises least.
+a stage that its cohort shares, a layer at a time, alone or with another cohort that stands there.
+Let such a row be worth `1 / L`, so that a token is worth 1; what prompts take is left out. Subtract
+a toll whenever a cohort shares a stage, and give each sweep as many tolls as that happens per sweep
+at most: in sum over all sweeps they cancel, or more is given. So if no sweep is worth more than `R`
+times its seconds on the accelerator, no more than `R` tokens are decoded per second, whatever the
+toll; that is sought which promises least.
 """
 
 from collections.abc import Callable
@@ -136,7 +136,7 @@ class WholeTiles:
         [attention] = self._prices.attention.values()
         # by one line, so that only how many rows decode matters, not in which sweeps
         line = max(attention.device, key=lambda each: each.at(places.main))
-        every = range(places.main + places.cohort + 1)
+        every = range(places.main + COHORTS * places.cohort + 1)
         layer_s = np.array([self._layer(rows) for rows in every])
         beside_s = [
             ends_s(rows, rows) + layers * (attention.launch_s + line.at(rows))
@@ -162,28 +162,50 @@ def most_decoded_per_s(times: StageTimes, cohort: int, shared: float) -> float:
 
     Args:
         cohort: rows of each of `COHORTS`, at most, of which a sweep takes some or all through one
-            layer, not the same one for two. shared: such stages per sweep, in the mean at most.
+            layer, several of them through the same one if they stand there. shared: how often one
+            shares a stage per sweep, in the mean at most.
     """
     return _least(lambda toll: _best_sweep(times, cohort, shared, toll), 0.0, cohort / times.layers)
 
 
 def _best_sweep(times: StageTimes, cohort: int, shared: float, toll: float) -> float:
     """The most worth per second of any sweep: by Dinkelbach's iteration."""
-    rows, joining = np.arange(len(times.sweep_s)), np.arange(1, cohort + 1)
+    rows, joining = np.arange(len(times.sweep_s)), np.arange(1, COHORTS * cohort + 1)
     own = rows + toll * shared
     joined_s = times.layer_s[rows[:, None] + joining] - times.layer_s[rows, None]
-    joined = joining / times.layers - toll
+    joined = joining / times.layers - toll * -(-joining // cohort)
     found = 0.0
     while True:
-        left = joined - found * joined_s
-        best = left.argmax(axis=1)
-        pays = left[rows, best] > 0
-        worth = own + COHORTS * np.where(pays, joined[best], 0.0)
-        taken_s = times.sweep_s + COHORTS * np.where(pays, joined_s[rows, best], 0.0)
-        ratio = float((worth / taken_s).max())
+        worth, longer_s = _best_joins(joined, joined_s, cohort, found)
+        ratio = float(((own + worth) / (times.sweep_s + longer_s)).max())
         if ratio <= found * _ROUNDED_UP:
             return found * _ROUNDED_UP
         found = ratio
+
+
+def _best_joins(
+    joined: np.ndarray, joined_s: np.ndarray, cohort: int, rate: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """What cohorts that share stages are worth in a sweep, and its further seconds, by the main
+    lane's rows: each in a layer of its own, some in the same one, or not at all, whichever leaves
+    most where a second is worth `rate`.
+
+    Args:
+        joined, joined_s: of 1, 2, ... rows in one layer, [rows] and [main rows, rows]: as many as
+            the fewest cohorts have that can.
+    """
+    left, main = joined - rate * joined_s, np.arange(len(joined_s))
+    together: list[np.ndarray] = []
+    for first in range(0, COHORTS * cohort, cohort):
+        best = first + left[:, first : first + cohort].argmax(axis=1)
+        together.append(np.stack([left[main, best], joined[best], joined_s[main, best]]))
+    taken = [np.zeros_like(together[0])]  # by how many cohorts: what is left, worth, and seconds
+    for number in range(1, COHORTS + 1):
+        ways = [taken[number - 1]]
+        ways += [taken[number - size] + together[size - 1] for size in range(1, number + 1)]
+        found = np.stack(ways)
+        taken.append(found[found[:, 0].argmax(axis=0), :, main].T)
+    return taken[-1][1], taken[-1][2]
 
 
 def _least(value: Callable[[float], float], low: float, high: float) -> float:

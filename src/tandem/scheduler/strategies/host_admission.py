@@ -1,12 +1,19 @@
-"""Whether a request for which the accelerator has no room should start on the host, or wait.
+"""Whether requests for which the accelerator has no room should start on the host, or wait.
 
-Its prompt is attended there, too, where arithmetic is slow, which holds up a step; its tokens repay
-that, or not, by what the best way to attend to rows on the host gains with each of them. If its
-first token is wanted in time, it starts there when it has waited for as long as it could. Where a
+Their prompts are attended there, too, where arithmetic is slow, which holds up a step; their tokens
+repay that, or not, by what the best way to attend to rows on the host gains with each of them. If
+a first token is wanted in time, it starts there when it has waited for as long as it could. Where a
 bound on the time per token would not be kept there, only patient requests start.
 """
 
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
 from tandem.plan.binding import LongArray
@@ -18,7 +25,7 @@ from tandem.scheduler.view import SchedulerView
 _ON_HOST = 0
 
 
-@dataclass(slots=True)
+@dataclass
 class HostAdmission:
     """Weighs admissions over one view; lives for one call of `propose`.
 
@@ -31,13 +38,13 @@ class HostAdmission:
     counter: StepCounter
     mine: LongArray
     hosted: LongArray
+    _known: dict[tuple[str, ...], int] = field(default_factory=dict[tuple[str, ...], int])
 
     def kept(self, proposal: StepProposal) -> StepProposal:
-        """Without the first request that had better wait for the accelerator, and all behind it.
+        """With the first of those that would start on the host, as many as pay if they start
+        together; whoever comes behind these waits for the accelerator.
 
         Nobody waits for what is not there: where nothing decodes on the accelerator, all are kept.
-        Nor does anybody for being the first: what is sent to the host, and begun there, in each
-        layer for one would not pay, but may for all that are to start.
         """
         if self.view.config.kv_placement != "auto" or not len(self.mine):
             return proposal
@@ -47,13 +54,13 @@ class HostAdmission:
             for place, admission in enumerate(proposal.admissions)
             if admission.device_limit == _ON_HOST
         }
-        for hosted, (place, sequence) in enumerate(starting.items(), start=1):
-            if self._is_due(sequence) or self._pays(sequence, hosted):
-                continue
-            if hosted == 1 and self._pay_together([*starting.values()]):
-                return proposal
-            return replace(proposal, admissions=proposal.admissions[:place])
-        return proposal
+        names = tuple(each.request_id for each in starting.values())
+        if names not in self._known:  # most of a view's options would start the same ones
+            self._known[names] = self._most_that_pay([*starting.values()])
+        if self._known[names] == len(names):
+            return proposal
+        place = [*starting][self._known[names]]
+        return replace(proposal, admissions=proposal.admissions[:place])
 
     def is_too_slow_for(self, sequence: Sequence) -> bool:
         """Whether it had better wait since its tokens would not come in time there, in the mean of
@@ -68,29 +75,73 @@ class HostAdmission:
         if not len(self.mine):
             return True
         prompt = len(sequence.tokens)
-        alone = self.counter.work(StepProposal(decode=self.mine), ())
-        ways = self._beside(alone, 1, prompt + (sequence.limit - prompt) / 2)
+        keys = float(self.counter.host_keys(self.hosted).sum())
+        keys += prompt + (sequence.limit - prompt) / 2
+        rows = len(self.hosted) + 1
+        ways = self._ways(self._alone, rows, keys)
         tokens_per_s = [
-            (each.decoded - alone.decodes) / (len(self.hosted) + 1) / each.time_s
+            (each.decoded - self._alone.decodes) / rows / each.time_s
             for each in ways
             if each.time_s <= bound_s
         ]
         return max(tokens_per_s, default=0.0) * bound_s < 1.0
 
-    def _pays(self, sequence: Sequence, coming: int) -> bool:
-        """Whether what a request's tokens gain repays its prompt, if it goes on to its bound."""
-        prompt = len(sequence.tokens)
-        left = sequence.limit - prompt
-        return left * self._gain_s(coming, prompt + left / 2) > self._prompt_s(prompt)
+    @cached_property
+    def _alone(self) -> StepWork:
+        """The accelerator's rows, as they are now."""
+        return self.counter.work(StepProposal(decode=self.mine), ())
 
-    def _pay_together(self, sequences: list[Sequence]) -> bool:
-        """Whether each one's tokens repay its prompt if all of them start."""
-        if len(sequences) == 1:
-            return False
-        lengths = [(len(each.tokens), each.limit - len(each.tokens)) for each in sequences]
-        context = sum(prompt + left / 2 for prompt, left in lengths) / len(lengths)
-        gain_s = self._gain_s(len(sequences), context)
-        return all(left * gain_s > self._prompt_s(prompt) for prompt, left in lengths)
+    @cached_property
+    def _half_way(self) -> StepWork:
+        """The same in the mean of their outputs."""
+        return self._alone._replace(device=self.counter.half_way(self.mine))
+
+    @cached_property
+    def _half_way_s(self) -> float:
+        return self.prices.forecast(self._half_way).time_s
+
+    def _most_that_pay(self, sequences: list[Sequence]) -> int:
+        """How many, from the first one on, pay together; nobody has to alone, since what is sent to
+        the host, and begun there, in each layer for one may not pay, but may for some.
+
+        Not each number is tried, but halves, and where the needs are less: steps must not take
+        longer the more wait.
+        """
+        needs = self._needs_s(sequences)
+        halves = [(len(each.tokens) + each.limit) / 2 for each in sequences[: len(needs)]]
+        contexts = np.array(halves)
+
+        def pay(number: int) -> bool:
+            return self._gain_s(contexts[:number]) > needs[number - 1]
+
+        too_many = len(needs) + 1
+        for most in _lengths(needs):
+            if pay(most):
+                break
+            too_many = most
+        else:
+            return 0
+        while too_many - most > 1:
+            middle = (most + too_many) // 2
+            most, too_many = (middle, too_many) if pay(middle) else (most, middle)
+        return most
+
+    def _needs_s(self, sequences: list[Sequence]) -> list[float]:
+        """What each token must save so that those of the first one repay its prompt, those of the
+        first two, and so on, if they go on to their bounds; whoever is due has nothing to repay.
+
+        As far as that is less than all of what the accelerator takes for a token.
+        """
+        token_s, most, needs = self._half_way_s / len(self.mine), -inf, list[float]()
+        for sequence in sequences:
+            prompt = len(sequence.tokens)
+            need_s = self._prompt_s(prompt) / (sequence.limit - prompt)
+            if need_s > most and not self._is_due(sequence):
+                most = need_s
+            if most >= token_s:
+                break
+            needs.append(most)
+        return needs
 
     def _is_due(self, sequence: Sequence) -> bool:
         """Whether its first token will be in time if its prompt is read on the host now, but not
@@ -99,7 +150,7 @@ class HostAdmission:
         due_s = self.view.dues.get(sequence.request_id)
         if due_s is None:
             return False
-        alone = self.counter.work(StepProposal(decode=self.mine), ())
+        alone = self._alone
         tokens, most = len(sequence.tokens), self.view.config.max_num_batched_tokens
         read = TierWork(tokens, tokens, tokens * (tokens + 1) / 2)
         read_s = self.prices.forecast(alone._replace(prompts=tokens, host=read)).time_s
@@ -112,33 +163,23 @@ class HostAdmission:
         on_host_s = self.prices.host.seconds(work) + self.prices.link.at(tokens)
         return self.prices.num_layers * max(0.0, on_host_s - self.prices.device.seconds(work))
 
-    def _gain_s(self, coming: int, context: float) -> float:
-        """Of the accelerator's time, what each token of a row on the host saves at best.
+    def _gain_s(self, coming: NDArray[np.float64]) -> float:
+        """Of the accelerator's time, what each token of a row on the host saves at best if so many
+        more start there, which attend to so many tokens in the mean of their outputs.
 
-        Its tokens come one by one, beside rows that grow as it does, or are followed by others:
-        those count as in the middle of their outputs, too. Else rows that have all just begun would
-        seem to be attended to in no time, for as long as they go on.
+        Their tokens come one by one, beside rows that grow as they do, or are followed by others:
+        all count as in the middle of their outputs. Else rows that have all just begun would seem
+        to be attended to in no time, for as long as they go on.
         """
-        mine = len(self.mine)
-        alone = self.counter.work(StepProposal(decode=self.mine), ())
-        alone = alone._replace(device=self.counter.half_way(self.mine))
-        ways = self._beside(alone, coming, context)
-        alone_s = self.prices.forecast(alone).time_s
-        token_s = alone_s / mine
+        mine, alone_s = len(self.mine), self._half_way_s
+        keys = self.counter.half_way_on_host(self.hosted, coming)
+        ways = self._ways(self._half_way, len(self.hosted) + len(coming), keys)
         gains = [
-            token_s - (each.time_s - alone_s) / (each.decoded - mine)
+            alone_s / mine - (each.time_s - alone_s) / (each.decoded - mine)
             for each in ways
             if each.decoded > mine
         ]
         return max(gains, default=0.0)
-
-    def _beside(self, alone: StepWork, coming: int, context: float) -> list[StepForecast]:
-        """The ways in which rows on the host are attended beside the accelerator's if `coming` more
-        start there.
-        """
-        rows = len(self.hosted) + coming
-        keys = float(self.counter.host_keys(self.hosted).sum()) + coming * context
-        return self._ways(alone, rows, keys)
 
     def _ways(self, alone: StepWork, rows: int, keys: float) -> list[StepForecast]:
         """A step in which all on the host ride along, and ones in which they are in cohorts."""
@@ -158,3 +199,20 @@ class HostAdmission:
                 tempos = (tempo,) * count
                 found.append(self.counter.beside_cohorts(alone, cohorts, passes, tempos))
         return found
+
+
+def _lengths(needs: list[float]) -> Iterator[int]:
+    """Of prefixes that are tried, the longest first: each half of the last, and before that the
+    longest one with a smaller need, if it is longer.
+
+    Args:
+        needs: of each prefix, ascending.
+    """
+    length = len(needs)
+    while length:
+        yield length
+        half = (length + 1) // 2 if length > 1 else 0
+        fewer = bisect_left(needs, needs[length - 1])
+        if fewer > half:
+            yield fewer
+        length = half

@@ -78,6 +78,7 @@ class StepOptions:
     mine: LongArray = field(init=False)
     _counter: StepCounter = field(init=False)
     _overdue: bool = field(init=False)
+    _weighing: HostAdmission | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         decodes = self.view.runnable.decodes
@@ -100,9 +101,11 @@ class StepOptions:
         return self._host_admission().kept(proposal)
 
     def _host_admission(self) -> HostAdmission:
-        crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
-        hosted = np.concatenate([self.hosted, *crossing])
-        return HostAdmission(self.view, self.prices, self._counter, self.mine, hosted)
+        if self._weighing is None:
+            crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
+            hosted = np.concatenate([self.hosted, *crossing])
+            self._weighing = HostAdmission(self.view, self.prices, self._counter, self.mine, hosted)
+        return self._weighing
 
     def sweeps(self, proposal: StepProposal) -> int:
         """For how many more a proposal may be kept to: for rows that ride in turns, so that all
