@@ -1,5 +1,6 @@
 """Copies of this process, which compute something while it goes on."""
 
+import ctypes
 import os
 import pickle
 import signal
@@ -9,6 +10,8 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
+_PR_SET_PDEATHSIG = 1
+"""Of `prctl`, in Linux's `linux/prctl.h`."""
 
 
 class Children:
@@ -41,7 +44,7 @@ class Children:
         """Computes it in a child from now on; returns what waits for the result."""
         if self._cores < 2 or threading.active_count() > 1:
             return compute
-        ours, theirs = os.pipe()
+        (ours, theirs), parent = os.pipe(), os.getpid()
         try:
             child = os.fork()
         except OSError:  # as many processes as there may be, or no memory for another one
@@ -49,7 +52,7 @@ class Children:
             os.close(theirs)
             return compute
         if not child:
-            _compute(compute, theirs)
+            _compute(compute, theirs, parent)
         os.close(theirs)
         self._running[child] = ours
         return partial(self._result, child, compute)
@@ -66,10 +69,20 @@ class Children:
             return compute()
 
 
-def _compute(compute: Callable[[], object], results: int) -> NoReturn:
+def _compute(compute: Callable[[], object], results: int, parent: int) -> NoReturn:
     """In the child, which does nothing else, and leaves what it shares with its parent alone."""
     try:
+        _end_with(parent)
         with open(results, "wb") as told:
             told.write(pickle.dumps(compute(), pickle.HIGHEST_PROTOCOL))
     finally:
+        os._exit(0)
+
+
+def _end_with(parent: int) -> None:
+    """Nobody waits for what this process computes once its parent has ended, however that was: by
+    a signal of its own, contexts are not left.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # which had ended before
         os._exit(0)

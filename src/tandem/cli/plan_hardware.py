@@ -291,6 +291,7 @@ def _measured_card(profile: "Profile", host: str) -> PlanHardware:
         f"Predicted from what was measured here on {profile.measured_at}: the accelerator and its "
         f"link{_haste(profile)}",
         f"{also}; the host, from data sheets",
+        *_note(other),
     )
     return PlanHardware(spec, False, None, basis, measured)
 

@@ -9,7 +9,7 @@ from tandem.cli.plan_exposure import exposure_text
 from tandem.cli.plan_robustness import robustness_text
 from tandem.cli.plan_words import described
 from tandem.cli.usual_type import SLOW
-from tandem.planner.answer import Answer
+from tandem.planner.answer import Answer, PolicyResult, useless_cohorts
 from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
@@ -191,7 +191,8 @@ def _prediction(answer: Answer) -> Iterator[str]:
     most, given = answer.chosen.prediction.bound_tokens_per_s, _throughput(answer)
     turn = f"{format_duration(rates.ttft_s)}{',' * (arrivals is None)} once it is a request's turn"
     if arrivals is not None and arrivals.ttft_s is not None:
-        turn = f"{format_duration(arrivals.ttft_s)} from its arrival, {turn}"
+        least = "at least " if arrivals.ttft_is_least else ""
+        turn = f"{least}{format_duration(arrivals.ttft_s)} from its arrival, {turn}"
     yield f"  time to first token    {turn}"
     if lengths.later_tokens:
         yield from _tpots(answer, rates, steady)
@@ -333,17 +334,21 @@ def _why(answer: Answer, option: Option) -> str:
 def _policies(answer: Answer) -> Iterator[str]:
     yield f"Policies{_basis(answer)}"
     for result in answer.policies:
-        found = "does not fit"
-        if answer.question.tpot_bound_s is not None:
-            found += ", or not within the bound"
-        if result.option is not None:
-            option = result.option
-            tpot = format_duration(option.seen.worst_tpot_s)
-            found = (
-                f"{format_figure(option.tokens_per_s):>8} tokens/s  {tpot} per token  "
-                f"{option.candidate.rows} at once"
-            )
-        yield f"  {result.policy.name:<16}{found}"
+        yield f"  {result.policy.name:<16}{_of_policy(answer.question, result)}"
+
+
+def _of_policy(question: Question, result: PolicyResult) -> str:
+    option = result.option
+    if option is not None:
+        rows, rate = option.candidate.rows, format_figure(option.tokens_per_s)
+        tpot = f"{format_duration(option.seen.worst_tpot_s)} per token  "
+        if not question.lengths.later_tokens:
+            tpot = ""
+        return f"{rate:>8} tokens/s  {tpot}{rows} at once"
+    if why := useless_cohorts(question, result.policy):
+        return f"in cohorts, which are {why}"
+    bounded = question.tpot_bound_s is not None
+    return "does not fit" + (", or not within the bound" if bounded else "")
 
 
 def _command(

@@ -11,7 +11,7 @@ from tandem.spec.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from tandem.cli.plan_hardware import PlanHardware
-    from tandem.planner.question import Question
+    from tandem.planner.question import Lengths, Question
     from tandem.spec.dtype import DType
     from tandem.spec.model import ModelSpec
     from tandem.spec.precision import Precision
@@ -159,7 +159,6 @@ def read_question(
     from tandem.planner.question import USUAL_STEP_TOKENS, Lengths, Question, parse_objective
     from tandem.planner.search.step_sizes import STEP_SIZES
     from tandem.spec.dtype import parse_dtype
-    from tandem.spec.units import parse_duration_s
 
     spec = plannable_spec(model)
     dtype = memory.dtype
@@ -177,7 +176,7 @@ def read_question(
             param="prompt",
         )
     device_bytes, host_bytes = _memories(hardware, memory)
-    bound, tokens = goal.tpot_bound, steps.max_num_batched_tokens
+    tokens = steps.max_num_batched_tokens
     return Question(
         model=spec,
         hardware=hardware.spec,
@@ -186,7 +185,7 @@ def read_question(
         device_bytes=device_bytes,
         host_bytes=host_bytes,
         objective=parse_objective(goal.objective),
-        tpot_bound_s=None if bound is None else parse_duration_s(bound, param="tpot_bound"),
+        tpot_bound_s=_tpot_bound_s(goal, lengths),
         max_num_batched_tokens=tokens or USUAL_STEP_TOKENS,
         step_sizes=() if tokens else STEP_SIZES,
         block_size=steps.block_size,
@@ -195,6 +194,16 @@ def read_question(
         measured_card=hardware.card,
         pinned_bytes=pinned_bytes(pinned_memory),
     )
+
+
+def _tpot_bound_s(goal: GoalOptions, lengths: "Lengths") -> float | None:
+    """Most time per output token; None: any, as where no request has a token after its first."""
+    from tandem.spec.units import parse_duration_s
+
+    if goal.tpot_bound is None:
+        return None
+    bound_s = parse_duration_s(goal.tpot_bound, param="tpot_bound")
+    return bound_s if lengths.later_tokens else None
 
 
 def pinned_bytes(text: str | None) -> int | None:

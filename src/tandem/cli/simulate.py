@@ -79,9 +79,10 @@ def simulate(
     sweep = read_sweep(served.rate, served.rates, served.generate, served.host_cores)
     if sweep is not None and timeline is not None:
         raise ConfigError(f"--timeline shows one run; leave {sweep.flag} out", param="timeline")
-    hardware, typed = asked_hardware(machine), ()
+    hardware = asked_hardware(machine)
     if choice.plan is None:  # whose types are its own
         memory, typed = with_usual_type(memory, model, hardware)
+        hardware = hardware.saying(*typed)
     asked = Asked(model, goal, memory, steps, choice.strategy, choice.policy)
     if hardware.host_only:
         asked = asked.of_host_alone()
@@ -103,9 +104,9 @@ def simulate(
             made = [runs.one(spans.add)]
     flag = None if sweep is None else sweep.flag
     if as_json:
-        print(json.dumps(runs_json(model, flag, made)))
+        print(json.dumps(runs_json(model, flag, made, hardware.basis)))
     else:
-        print("\n".join(runs_text(model, flag, made, typed)))
+        print("\n".join(runs_text(model, flag, made, hardware.basis)))
 
 
 def _rate_flag(served: ServedOptions) -> str | None:

@@ -58,7 +58,7 @@ class Asked:
         Raises:
             ConfigError: another is asked for.
         """
-        if self.strategy not in (None, ALONE) or self.policy not in ("auto", ALONE):
+        if self.strategy not in (None, "auto", ALONE) or self.policy not in ("auto", ALONE):
             raise ConfigError(
                 "strategies and policies say what an accelerator and its host do; without one "
                 "there is nothing to choose: leave --strategy and --policy out",

@@ -43,7 +43,7 @@ class Run:
         """What is run, in a line."""
         option = self.planned.option
         if option is None:
-            return describe_plan(self.planned.plan)
+            return describe_plan(self.planned.plan, host_only=self.planned.question.host_only)
         found = described(self.planned.question, option)
         if self.planned.chooses_steps:
             found += f"; each step chosen by {self.planned.plan.strategy}"
@@ -63,13 +63,19 @@ class Run:
         return None if self.option is None or chooses else self.option.tokens_per_s
 
 
-def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, Any]:
+def runs_json(
+    model: str, flag: str | None, runs: Sequence[Run], basis: Sequence[str]
+) -> dict[str, Any]:
     """All of the runs; `plan` is an `OnlinePlan` of its own format, and `quantiles` says of what
     shares of the requests each latency's `quantiles_s` are.
+
+    Args:
+        basis: which numbers are measured and which assumed.
     """
     return {
         "format": FORMAT,
         "model": model,
+        "basis": list(basis),
         "varies": flag,
         "quantiles": QUANTILES,
         "runs": [
@@ -87,12 +93,12 @@ def runs_json(model: str, flag: str | None, runs: Sequence[Run]) -> dict[str, An
 
 
 def runs_text(
-    model: str, flag: str | None, runs: Sequence[Run], typed: Sequence[str] = ()
+    model: str, flag: str | None, runs: Sequence[Run], basis: Sequence[str]
 ) -> Iterator[str]:
     """The lines to print.
 
     Args:
-        typed: what is to be said of the model's type.
+        basis: which numbers are measured and which assumed.
     """
     first = runs[0]
     yield f"{model} on {first.planned.question.hardware.name}, simulated"
@@ -103,7 +109,7 @@ def runs_text(
             f"{lengths.generated_tokens:.0f} out in the mean"
         )
     yield from (f"note: {note}" for note in first.workload.notes)
-    yield from typed
+    yield from basis
     plans = dict.fromkeys(run.plan_text for run in runs)
     by_rate = flag == RATES and first.option is not None
     of = f" for {max(run.value or 0 for run in runs):g} requests/s" if by_rate else ""

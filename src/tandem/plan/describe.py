@@ -6,8 +6,11 @@ from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import WeightPlacement, homes_by_layer
 
 
-def describe_plan(plan: OnlinePlan) -> str:
-    """One line for people."""
+def describe_plan(plan: OnlinePlan, *, host_only: bool) -> str:
+    """One line for people; on the host alone, no word of an accelerator."""
+    if host_only:
+        homes = describe_homes(plan.weights)
+        return f"the host alone, {homes}; up to {plan.max_num_seqs} requests at once"
     hosted = f", at most {plan.max_host_seqs} of them on the host" if plan.max_host_seqs else ""
     hosted = ", all KV on the host" if plan.kv_placement == "host" else hosted
     return (

@@ -301,13 +301,20 @@ def _spare_bytes(search: Search) -> int:
     return footprint.device_kv_bytes("gpu-only", Elsewhere(), 1) - request
 
 
+def useless_cohorts(question: Question, policy: Policy) -> str:
+    """Why a policy has nothing for these requests: it serves all in cohorts; empty: it does not."""
+    if question.cohorts_are_of_use or not set(policy.strategies) <= set(COHORT_STRATEGIES):
+        return ""
+    one = "are alone" if question.objective == "latency" else "generate a single token"
+    return f"of no use to those that {one}"
+
+
 def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
-    if not question.cohorts_are_of_use and set(policy.strategies) <= set(COHORT_STRATEGIES):
-        one = "are alone" if question.objective == "latency" else "generate a single token"
+    if why := useless_cohorts(question, policy):
+        kind = "policy" if policy.asked_strategy is None else "strategy"
         return ConfigError(
-            f"policy '{policy.name}' serves requests in cohorts, which are of no use to those that "
-            f"{one}; use another policy",
-            param="policy",
+            f"{policy.asked_as} serves requests in cohorts, which are {why}; use another {kind}",
+            param=kind,
         )
     if question.tpot_bound_s is not None:
         free = Search(replace(question, tpot_bound_s=None)).best(policy)
@@ -322,7 +329,7 @@ def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
     weights = footprint.resident_bytes(Elsewhere())
     request = footprint.longest_blocks * footprint.block_bytes
     least = footprint.resident_bytes(apart) + footprint.workspace("gpu-only", 1)
-    keeps = "" if policy.name == "auto" else f" under policy '{policy.name}'"
+    keeps = "" if policy.name == "auto" else f" under {policy.asked_as}"
     has = (
         f"with as many layers as can be {where} it needs {format_size(least)} on the "
         f"accelerator, which may give {format_size(question.device_bytes)}, and "

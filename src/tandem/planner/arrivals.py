@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tandem.planner.candidate import Candidate
-from tandem.planner.first_token import first_token_s
+from tandem.planner.first_token import first_token
 from tandem.planner.prediction import Predictor
 from tandem.planner.rates import Rates
 
@@ -20,6 +20,7 @@ class Arrivals:
         rates: with that many rows.
         ttft_s: from a mean request's arrival to its first token, if they come independently; None
             if they queue, ever longer.
+        ttft_is_least: it is at least that, as nearly as many come as can be read.
     """
 
     requests_per_s: float
@@ -28,6 +29,7 @@ class Arrivals:
     keeps_up: bool
     rates: Rates
     ttft_s: float | None
+    ttft_is_least: bool = False
 
 
 def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals | None:
@@ -53,8 +55,8 @@ def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals
         else:
             low = middle + 1
         middle = (low + high) // 2
-    ttft_s = first_token_s(predictor, _with_rows(plan, high), found, per_s)
-    return Arrivals(per_s, wanted, high, True, found, ttft_s)
+    first = first_token(predictor, _with_rows(plan, high), found, per_s)
+    return Arrivals(per_s, wanted, high, True, found, first.seconds, first.is_least)
 
 
 def _with_rows(plan: Candidate, rows: int) -> Candidate:

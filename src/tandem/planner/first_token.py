@@ -7,6 +7,7 @@ them come: a queue of them is lived through, with arrivals that are drawn.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate
 from tandem.planner.prediction import Predictor
@@ -21,6 +22,17 @@ wait is a matter of how long it lasts.
 """
 _PARTS = (1 / 4, 1 / 2, 1, 2)
 """Of what a sweep reads of prompts in the mean, sizes that are timed."""
+
+
+class FirstToken(NamedTuple):
+    """Of a mean request, from its arrival.
+
+    Attributes:
+        is_least: it is at least that: so many come that it grows for as long as they do.
+    """
+
+    seconds: float
+    is_least: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +59,10 @@ class _Sizes:
         return self.seconds[place - 1] + part * (self.seconds[place] - self.seconds[place - 1])
 
 
-def first_token_s(
+def first_token(
     predictor: Predictor, running: Candidate, rates: Rates, requests_per_s: float
-) -> float:
-    """Seconds of a mean request: its own sweeps, those that are under way when it comes, if any
+) -> FirstToken:
+    """Of a mean request: its own sweeps, those that are under way when it comes, if any
     are, and prompts that came before.
 
     Args:
@@ -68,4 +80,4 @@ def first_token_s(
         now_s += draw.expovariate(per_s)
         queue.arrive(now_s, draw.choice(prompts))
     queue.finish()
-    return sum(queue.ttfts_s) / len(queue.ttfts_s)
+    return FirstToken(sum(queue.ttfts_s) / len(queue.ttfts_s), requests_per_s > most)

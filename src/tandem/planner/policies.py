@@ -24,6 +24,7 @@ class Policy:
         every_layer: cohorts that have passes of their own have one beside every layer.
         single_experts: of a mixture, some experts may be on the accelerator and others not.
         source: where the policy comes from.
+        asked_strategy: whose name was asked for where the policy is that strategy alone.
     """
 
     name: str
@@ -36,6 +37,14 @@ class Policy:
     streams: bool = True
     every_layer: bool = False
     single_experts: bool = False
+    asked_strategy: Strategy | None = None
+
+    @property
+    def asked_as(self) -> str:
+        """As one asks for it."""
+        if self.asked_strategy is not None:
+            return f"--strategy {self.asked_strategy}"
+        return f"policy '{self.name}'"
 
     def allows(self, candidate: Candidate, num_layers: int) -> bool:
         """Whether a candidate keeps to the policy."""
@@ -153,6 +162,7 @@ def strategy_alone(name: str) -> Policy:
                 (strategy,),
                 homes=CPU_HOMES,
                 single_experts=True,
+                asked_strategy=strategy,
             )
     if name == "auto":
         return POLICIES["auto"]
@@ -179,7 +189,7 @@ def find_policy(name: str) -> Policy:
     if name in OFFLINE_POLICIES:
         raise ConfigError(
             f"policy '{name}' is one of batch jobs, with several batches per pass over the weights "
-            f"or streamed KV; add --offline, or use one of: {', '.join(POLICIES)}",
+            f"or streamed KV, which tandem plan --offline plans; use one of: {', '.join(POLICIES)}",
             param="policy",
         )
     raise ConfigError(f"unknown policy '{name}'; use one of: {', '.join(POLICIES)}", param="policy")

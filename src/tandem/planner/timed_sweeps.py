@@ -44,11 +44,16 @@ def sweep_times(
     found = pace.of(candidate)
     # any at all may make a difference, as where layers are lent while none are read
     sizes = sorted({1, found.chunk, pace.room(candidate)})
-    decoding = pace.decoding(candidate)
-    whole_s = decode_s(decoding)
+    hosted = 0.0 if candidate.reads_here else found.on_host
+    if question.lengths.later_tokens:
+        beside, decoding = candidate, pace.decoding(candidate)
+        whole_s = decode_s(decoding)
+    else:  # whose prompt has been read has ended: no row decodes beside others' prompts
+        beside = decoding = candidate.idle()
+        whole_s = least_s
     prompts = [(0.0, 0.0)]
     for size in sizes:
-        mixed = pace.loads(candidate, size, found.on_host, tiles=False)
+        mixed = pace.loads(beside, size, hosted, tiles=False)
         mixed_s = sum(w * sweeps.time(candidate.elsewhere, load).period_s for w, load in mixed)
         mixed_s -= experts_s(decoding.rows, size)
         prompts.append((float(size), max(0.0, mixed_s - whole_s)))

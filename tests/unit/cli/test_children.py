@@ -1,5 +1,6 @@
 import errno
 import os
+import select
 import signal
 import threading
 import time
@@ -8,7 +9,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from tandem.cli.children import Children
+from tandem.cli.children import Children, _compute
 from tandem.spec.errors import ConfigError
 
 
@@ -96,6 +97,33 @@ def a_child_that_is_being_asked_ends_with_the_context() -> None:
     assert time.monotonic() - begun_s < 30
 
 
+def children_end_with_a_process_that_a_signal_ends() -> None:
+    ours, theirs = os.pipe()
+    parent = os.fork()
+    if not parent:
+        with Children(cores=2) as children:
+            children.begin(lambda: time.sleep(60))
+            os.kill(os.getpid(), signal.SIGTERM)
+    os.close(theirs)
+    os.waitpid(parent, 0)
+    ready, _, _ = select.select([ours], [], [], 30)
+    assert ready  # as nobody is left who could write there
+    assert os.read(ours, 1) == b""
+
+
+def children_whose_parent_has_ended_before_compute_nothing() -> None:
+    ended = os.fork()
+    if not ended:
+        os._exit(0)
+    os.waitpid(ended, 0)
+    child = os.fork()
+    if not child:
+        _compute(lambda: time.sleep(60), os.open(os.devnull, os.O_WRONLY), parent=ended)
+    begun_s = time.monotonic()
+    assert os.waitpid(child, 0) == (child, 0)
+    assert time.monotonic() - begun_s < 30
+
+
 def where_no_process_may_begin_all_is_computed_here() -> None:
     def refused() -> int:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
@@ -117,6 +145,8 @@ def where_no_process_may_begin_all_is_computed_here() -> None:
         what_a_child_cannot_send_is_computed_here,
         children_end_with_the_context_also_when_it_fails,
         a_child_that_is_being_asked_ends_with_the_context,
+        children_end_with_a_process_that_a_signal_ends,
+        children_whose_parent_has_ended_before_compute_nothing,
         where_no_process_may_begin_all_is_computed_here,
     ],
     ids=lambda body: body.__name__,

@@ -369,3 +369,47 @@ def test_planning_needs_no_torch() -> None:
         timeout=60,
     )
     assert result.returncode == 0, result.stderr
+
+
+ONE_CARD = ("plan", "opt-1.3b", "--accelerator", "a10g")
+ONE_TOKEN = (*ONE_CARD, "--requests", "40", "--prompt", "1000", "--generate", "1")
+
+
+def test_a_bound_between_tokens_is_kept_by_requests_of_one(commands: Commands) -> None:
+    free = commands.run(*ONE_TOKEN)
+    assert (free.status, free.err) == (0, "")
+    bounded = commands.run(*ONE_TOKEN, "--tpot-bound", "1us")
+    assert (bounded.status, bounded.err) == (0, "")
+    assert bounded.out == free.out
+    wrong = commands.run(*ONE_TOKEN, "--tpot-bound", "fast")
+    assert (wrong.status, wrong.err.count("\n")) == (2, 1)
+    assert commands.run(*ONE_TOKEN[:-1], "2", "--tpot-bound", "1us").status == 2
+
+
+def test_policies_of_requests_of_one_token_have_no_time_per_token(commands: Commands) -> None:
+    ran = commands.run(*ONE_TOKEN, "--compare-policies")
+    policies = ran.out.partition("\nPolicies")[2]
+    assert re.search(r"\n  auto +\d+(\.\d+)? tokens/s  \d+ at once\n", policies)
+    assert "per token" not in policies
+    symmetric = r"\n  symmetric +in cohorts, which are of no use to those that generate a single"
+    assert re.search(symmetric, policies)
+    alone = commands.run(*ONE_CARD, "--objective", "latency", "--compare-policies")
+    assert re.search(
+        r"\n  symmetric +in cohorts, which are of no use to those that are a", alone.out
+    )
+    assert "per token" in alone.out.partition("\nPolicies")[2]
+
+
+def test_a_first_token_is_said_to_come_no_sooner_near_the_most_that_can_be_read(
+    commands: Commands,
+) -> None:
+    rare = ("plan", "llama-3.1-8b", "--accelerator", "a10g", "--prompt", "1000", "--generate", "4")
+    for rate, least in (("1.8", False), ("3.5", True)):
+        asked = (*rare, "--rate", rate, "--max-num-batched-tokens", "2048")
+        ran = commands.run(*asked)
+        assert (ran.status, ran.err) == (0, "")
+        said = re.search(r"\n  time to first token    (at least )?[\d.]+ m?s from its arr", ran.out)
+        assert said is not None
+        assert bool(said[1]) == least
+        found = json.loads(commands.run(*asked, "--json").out)["arrivals"]
+        assert (found["keeps_up"], found["ttft_is_least"]) == (True, least)

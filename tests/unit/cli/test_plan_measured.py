@@ -56,6 +56,8 @@ def test_a_measured_card_and_link(commands: Commands, here: Path) -> None:
     assert said in both.out
     elsewhere = commands.run(*MODEL, "--accelerator", "measured", "--host", "server-genoa")
     assert "the host, from data sheets" in elsewhere.out
+    noted = commands.run(*MODEL, "--accelerator", "measured", "--host", "g5.4xlarge", "--json")
+    assert json.loads(noted.out)["basis"][2].startswith("AWS g5.4xlarge: ")
     limited = commands.run(*MODEL, "--accelerator", "h100", "--host", "measured", "--json")
     assert "no faster than measured here" in json.loads(limited.out)["basis"][1]
 

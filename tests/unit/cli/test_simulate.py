@@ -28,7 +28,46 @@ def test_one_run_shows_latencies_rates_and_what_is_busy(commands: Commands) -> N
         "0 preemptions; ",
     ):
         assert part in ran.out, part
-    assert max(len(line) for line in ran.out.splitlines()) < 120
+    # but for what the plan rests on, in the words of `tandem plan`
+    lines = [line for line in ran.out.splitlines() if not line.startswith("AWS g5.4xlarge: ")]
+    assert max(map(len, lines)) < 120
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_what_the_numbers_rest_on_is_said_as_in_a_plan(
+    commands: Commands, tmp_path: Path, written: bool
+) -> None:
+    args = (*FEW, "--json")
+    basis = json.loads(commands.run("plan", *SIMULATE[1:], *args).out)["basis"]
+    assert len(basis) == 2
+    assert basis[1].startswith("AWS g5.4xlarge: ")
+    by_plan = ()
+    if written:
+        by_plan = ("--plan", str(tmp_path / "plan.json"))
+        commands.run("plan", *SIMULATE[1:], *FEW, "--output", by_plan[1])
+    assert json.loads(commands.run(*SIMULATE, *args, *by_plan).out)["basis"] == basis
+    assert "\n".join(basis) in commands.run(*SIMULATE, *FEW, *by_plan).out
+
+
+def test_the_type_that_is_chosen_is_said_in_json_too(commands: Commands) -> None:
+    card = (*SIMULATE[:2], "--accelerator", "t4", *FEW)
+    said = json.loads(commands.run(*card, "--json").out)["basis"]
+    assert any(line.startswith("Planned in float16: ") for line in said)
+    assert all(line in commands.run(*card).out for line in said)
+
+
+def test_names_that_can_be_asked_for_are_named(commands: Commands) -> None:
+    one = ("--requests", "12", "--generate", "1", "--strategy", "symmetric")
+    ran = commands.run(*SIMULATE, *one)
+    assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "--strategy symmetric serves requests in cohorts, which are of no use to" in ran.err
+    assert "use another strategy" in ran.err
+    small = commands.run(*SIMULATE, *FEW, "--strategy", "gpu-only", "--gpu-memory", "1GiB")
+    assert "the model does not fit under --strategy gpu-only: " in small.err
+    batch = commands.run(*SIMULATE, *FEW, "--policy", "kvpr")
+    assert (batch.status, batch.out, batch.err.count("\n")) == (2, "", 1)
+    assert "which tandem plan --offline plans; use one of: auto, gpu-only" in batch.err
+    assert "add --offline" not in batch.err
 
 
 @pytest.mark.parametrize(
@@ -235,9 +274,12 @@ def test_the_host_alone_is_simulated(commands: Commands, tmp_path: Path) -> None
     ran = commands.run(*ALONE, *FEW)
     assert (ran.status, ran.err) == (0, "")
     assert "plan: the host alone: weights resident, 12 requests\n" in ran.out
-    for word in ("accelerator", "link"):
-        assert word not in ran.out, word
     commands.run("plan", *ALONE[1:], *FEW, "--output", str(file))
+    by_plan = commands.run(*ALONE, *FEW, "--plan", str(file))
+    assert "plan: the host alone, 24 layers resident; up to 12 requests at once\n" in by_plan.out
+    for word in ("accelerator", "link", "gpu-only"):
+        assert word not in ran.out, word
+        assert word not in by_plan.out, word
     served = commands.run(*ALONE, *FEW, "--plan", str(file), "--json")
     (run,) = json.loads(served.out)["runs"]
     assert run["busy"].keys() == {"CPU", "host memory"}
@@ -273,8 +315,10 @@ def test_a_host_alone_has_one_strategy_and_policy(commands: Commands) -> None:
         ran = commands.run(*ALONE, *FEW, *option)
         assert (ran.status, ran.err.count("\n")) == (2, 1)
         assert "there is nothing to choose: leave --strategy and --policy out" in ran.err
-    same = commands.run(*ALONE, *FEW, "--strategy", "gpu-only")
-    assert same.out == commands.run(*ALONE, *FEW).out
+    usual = commands.run(*ALONE, *FEW)
+    for strategy in ("gpu-only", "auto"):  # the latter is what `serve` does by itself
+        same = commands.run(*ALONE, *FEW, "--strategy", strategy)
+        assert (same.status, same.out) == (0, usual.out), same.err
 
 
 def test_no_rate_is_planned_for_steps_that_are_chosen_as_they_come(commands: Commands) -> None:

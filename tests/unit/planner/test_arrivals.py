@@ -6,6 +6,7 @@ import pytest
 from tests.unit.planner.questions import ask
 
 from tandem.planner.answer import Answer, answer
+from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.policies import POLICIES
 from tandem.planner.search.search import Search
 
@@ -103,3 +104,21 @@ def test_a_job_is_not_shorter_than_its_prompts_and_then_its_tokens() -> None:
     weights_s = best.candidate.streamed * search.footprint.layer_bytes / 25e9
     sweeps = 394 * 512 / 2048 + 127
     assert search.predictor.job_s(best.prediction.rates) >= sweeps * weights_s
+
+
+def test_a_first_token_is_told_as_the_least_where_sweeps_can_hardly_read_more() -> None:
+    """Near the most that can be read, it grows for as long as requests come."""
+    question = ask("llama-3.1-8b", "a10g", prompt="1000", generate="4", requests=1000)
+
+    def at(requests_per_s: float) -> Arrivals | None:
+        lengths = replace(question.lengths, duration_s=999 / requests_per_s)
+        search = Search(replace(question, lengths=lengths))
+        best = search.best(AUTO)
+        assert best is not None
+        return at_arrivals(search.predictor, best.candidate, best.prediction.rates)
+
+    free, near = at(1.8), at(3.5)
+    assert free is not None
+    assert near is not None
+    assert (free.keeps_up, free.ttft_is_least) == (True, False)
+    assert (near.keeps_up, near.ttft_is_least) == (True, True)

@@ -1,21 +1,27 @@
 """The solver, called as a C library, against `highspy`, which calls it with numpy's arrays."""
 
+import os
 import random
 import subprocess
 import sys
+from array import array
+from collections.abc import Callable
+from pathlib import Path
 
 import highspy
 import numpy as np
 import pytest
 
-from tandem.planner.relaxation.highs import extension_of
+from tandem.planner.relaxation.highs import Highs, extension_of
 from tandem.planner.relaxation.programme import INFINITY, Optimum, Programme
 from tandem.planner.relaxation.solver import Solver
+from tandem.spec.errors import TandemError
 
 _WITHOUT_NUMPY = """
 import sys
 from tandem.planner.relaxation.programme import Programme
 from tandem.planner.relaxation.solver import Solver
+from tandem.spec.errors import TandemError
 programme = Programme()
 programme.at_most([(programme.column(cost=1.0), -1.0)], -2.0)
 found = Solver().minimise(programme)
@@ -118,5 +124,81 @@ def test_programmes_are_solved_without_numpy() -> None:
 
 @pytest.mark.parametrize("package", ["no_such_package", "json"])
 def test_a_package_that_is_not_there_is_named(package: str) -> None:
-    with pytest.raises(ImportError, match=f"{package} is not installed"):
+    with pytest.raises(
+        TandemError, match=f"{package} is not installed.*; pip install 'highspy>=1.15'"
+    ):
         extension_of(package)
+
+
+NAN = float("nan")
+
+
+def one_row(
+    cost: float = 1.0, factor: float = -1.0, limit: float = -2.0, upper: float = INFINITY
+) -> Programme:
+    made = Programme()
+    made.at_most([(made.column(cost, upper), factor), (made.column(), 1.0)], limit)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cost": NAN}, "costs, limits or coefficients are not finite"),
+        ({"factor": NAN}, "costs, limits or coefficients are not finite"),
+        ({"limit": NAN}, "costs, limits or coefficients are not finite"),
+        ({"limit": INFINITY}, "costs, limits or coefficients are not finite"),
+        ({"upper": NAN}, "ends that are no numbers"),
+        ({"limit": -1e300}, "HiGHS refuses the linear programme"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, float], message: str) -> None:
+    solver = Solver()
+    with pytest.raises(ValueError, match=message):
+        solver.minimise(one_row(**wrong))
+    found = solver.minimise(one_row())
+    assert found is not None
+    assert found.value == pytest.approx(2.0)
+
+
+def test_a_basis_that_is_none_is_refused() -> None:
+    solver = Solver()
+    found = solver.minimise(one_row())
+    assert found is not None
+    of_no_status = found.basis._replace(rows=array("i", [9]))
+    with pytest.raises(ValueError, match="HiGHS refuses the basis"):
+        solver.minimise(one_row(), of_no_status)
+
+
+@pytest.mark.parametrize(
+    "set_option",
+    [
+        lambda solver: solver.set_flag("no_such", True),
+        lambda solver: solver.set_number("no_such", 1),
+        lambda solver: solver.set_real("no_such", 1.0),
+        lambda solver: solver.set_word("no_such", "on"),
+    ],
+    ids=["flag", "number", "real", "word"],
+)
+def test_an_option_that_is_not_there_is_refused(set_option: Callable[[Highs], None]) -> None:
+    """Of a later HiGHS that has renamed one, say: it would be what it is by default."""
+    with pytest.raises(TandemError, match=r"does not take its option no_such; pip install 'highs"):
+        set_option(Highs())
+
+
+def test_a_plan_without_the_package_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "highspy").mkdir()
+    (tmp_path / "highspy" / "__init__.py").touch()
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    plan = "plan", "opt-1.3b", "--accelerator", "t4", "--requests", "2"
+    ran = subprocess.run(
+        [sys.executable, "-m", "tandem", *plan],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+    assert "highspy is not installed" in ran.stderr
+    assert "pip install 'highspy>=1.15'" in ran.stderr

@@ -367,7 +367,7 @@ def test_what_cannot_be_planned_is_refused(changes: dict[str, object], message: 
 
 @pytest.mark.parametrize("name", [name for name in OFFLINE_POLICIES if name not in POLICIES])
 def test_an_offline_policy_is_refused_online(name: str) -> None:
-    with pytest.raises(ConfigError, match="add --offline"):
+    with pytest.raises(ConfigError, match="which tandem plan --offline plans; use one of: auto"):
         find_policy(name)
 
 

@@ -24,6 +24,12 @@ def asked(requests: int = 300) -> Question:
     return replace(question, device_bytes=17 * 2**30, step_sizes=(256, 512, 4096, 8192))
 
 
+def short_ones(gib: int) -> Question:
+    """Prompts of 16 tokens, on a card that may give so much memory, which the weights exceed."""
+    question = ask("opt-6.7b", "t4", prompt="16", generate="1", requests=1000)
+    return replace(question, device_bytes=gib * 2**30)
+
+
 def test_no_request_is_in_a_cohort_and_the_job_takes_as_long_as_predicted() -> None:
     question = asked()
     found = answer(question, compare=True)
@@ -55,3 +61,28 @@ def test_long_jobs_of_few_places_go_on_at_the_pace_at_which_prompts_are_read(pla
     each_s = (predictor.mixed_s(candidate, 4000) - predictor.mixed_s(candidate, 2000)) / 2
     job = live_through(search, Option(candidate, predictor.predict(candidate)))
     assert job.job_s / (4000 * each_s) == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("question", "strategy"),
+    [
+        (ask("opt-1.3b", "a10g", prompt="1000", generate="1", requests=120), "gpu-only"),
+        (ask("opt-6.7b", "t4", prompt="1000", generate="1", requests=60), "gpu-only"),
+        # weights come over the link for as many prompts as a sweep reads
+        (short_ones(8), "gpu-only"),
+        (short_ones(3), "ride-along"),
+    ],
+    ids=["resident", "nearly resident", "streamed", "KV in both tiers"],
+)
+def test_sweeps_read_prompts_beside_nobody_who_decodes(question: Question, strategy: str) -> None:
+    """KV on the host, and layers on the CPU, gain nothing from rows that are not there."""
+    found = answer(replace(question, step_sizes=(1024, 4096, 8192)))
+    assert found.chosen.candidate.strategy == strategy
+    assert not found.chosen.candidate.on_cpu
+    served = drawn_workload(
+        parse_lengths(f"{question.lengths.prompt_tokens:.0f}", "prompt"),
+        parse_lengths("1", "generate"),
+        question.lengths.requests,
+    )
+    seen = simulate(Planned(found.question, found.chosen, found.plan), served)
+    assert found.job_s == pytest.approx(seen.duration_s, rel=0.02)

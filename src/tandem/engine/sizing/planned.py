@@ -115,7 +115,7 @@ def plan_note(path: str, planned: PlanFile) -> str:
     """What is executed, for people."""
     return (
         f"as planned in {path} for {planned.model_name} on {planned.hardware}: "
-        f"{describe_plan(planned.online)}"
+        f"{describe_plan(planned.online, host_only=planned.host_only)}"
     )
 
 

@@ -5,14 +5,22 @@
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
+from math import isfinite, isnan
 from pathlib import Path
 from typing import NamedTuple
 from weakref import finalize
 
+from tandem.spec.errors import TandemError
+
 OPTIMAL, INFEASIBLE = 7, 8
+FAILED = 4
+"""HiGHS's own number for an error while solving."""
+_ERROR = -1
+"""Of a call of its interface."""
+_REMEDY = "pip install 'highspy>=1.15'"
 _ROWWISE, _MINIMISE = 2, 1
 _INT_BYTES, _REAL_BYTES = 4, 8
 
@@ -40,7 +48,7 @@ class Highs:
     """One solver.
 
     Raises:
-        ImportError: the library is not there, or is another one.
+        TandemError: an option, a programme or a basis that this HiGHS does not take.
     """
 
     def __init__(self) -> None:
@@ -51,19 +59,24 @@ class Highs:
 
     def set_flag(self, option: str, value: bool) -> None:
         """An option that is on or off."""
-        self._api.Highs_setBoolOptionValue(self._solver, option.encode(), int(value))
+        self._set(option, self._api.Highs_setBoolOptionValue, int(value))
 
     def set_number(self, option: str, value: int) -> None:
         """An option that is a whole number."""
-        self._api.Highs_setIntOptionValue(self._solver, option.encode(), value)
+        self._set(option, self._api.Highs_setIntOptionValue, value)
 
     def set_real(self, option: str, value: float) -> None:
         """An option that is any number."""
-        self._api.Highs_setDoubleOptionValue(self._solver, option.encode(), ctypes.c_double(value))
+        self._set(option, self._api.Highs_setDoubleOptionValue, ctypes.c_double(value))
 
     def set_word(self, option: str, value: str) -> None:
         """An option that is a word."""
-        self._api.Highs_setStringOptionValue(self._solver, option.encode(), value.encode())
+        self._set(option, self._api.Highs_setStringOptionValue, value.encode())
+
+    def _set(self, option: str, setter: Callable[..., int], value: object) -> None:
+        # one that it does not know would be what it is by default, unsaid
+        if setter(self._solver, option.encode(), value) == _ERROR:
+            raise TandemError(f"HiGHS does not take its option {option}; {_REMEDY}")
 
     def take(
         self,
@@ -73,7 +86,16 @@ class Highs:
         row_uppers: Sequence[float],
         matrix: Matrix,
     ) -> None:
-        """A programme: columns are no less than 0."""
+        """A programme: columns are no less than 0.
+
+        Raises:
+            ValueError: numbers that are not finite where they have to be, or that HiGHS refuses.
+        """
+        # sums have what any of them has, and take the least time
+        if not all(isfinite(sum(each)) for each in (costs, row_uppers, matrix.values)):
+            raise ValueError("the linear programme's costs, limits or coefficients are not finite")
+        if isnan(sum(uppers)) or isnan(sum(row_lowers)):
+            raise ValueError("the linear programme has ends that are no numbers")
         self._size = len(costs), len(row_lowers)
         lowers = [0.0] * len(costs)
         reals = [array("d", each) for each in (costs, lowers, uppers, row_lowers, row_uppers)]
@@ -81,16 +103,23 @@ class Highs:
         values = array("d", matrix.values)
         counts, offset = (*self._size, len(values)), ctypes.c_double(0.0)
         arrays = map(_address, (*reals, *whole, values))
-        self._api.Highs_passLp(self._solver, *counts, _ROWWISE, _MINIMISE, offset, *arrays)
+        passed = self._api.Highs_passLp(self._solver, *counts, _ROWWISE, _MINIMISE, offset, *arrays)
+        if passed == _ERROR:
+            raise ValueError("HiGHS refuses the linear programme: its numbers are too large")
 
     def begin_at(self, basis: Basis) -> None:
-        """Of a programme of as many columns and rows."""
-        self._api.Highs_setBasis(self._solver, *map(_address, basis))
+        """Of a programme of as many columns and rows.
+
+        Raises:
+            ValueError: of another one.
+        """
+        if self._api.Highs_setBasis(self._solver, *map(_address, basis)) == _ERROR:
+            raise ValueError("HiGHS refuses the basis: it is not of this linear programme")
 
     def run(self) -> int:
-        """Returns how it ended, as HiGHS numbers that."""
-        self._api.Highs_run(self._solver)
-        return self._api.Highs_getModelStatus(self._solver)
+        """Returns how it ended, as HiGHS numbers that; what failed is not optimal."""
+        failed = self._api.Highs_run(self._solver) == _ERROR
+        return FAILED if failed else self._api.Highs_getModelStatus(self._solver)
 
     @property
     def value(self) -> float:
@@ -120,13 +149,15 @@ def extension_of(package: str) -> Path:
     """Its compiled part.
 
     Raises:
-        ImportError: it is not installed, or has none.
+        TandemError: it is not installed, or has none.
     """
     found = find_spec(package)
     folder = None if found is None or found.origin is None else Path(found.origin).parent
     extension = None if folder is None else next(folder.glob("_core*.so"), None)
     if extension is None:
-        raise ImportError(f"{package} is not installed, which solves plans' linear programmes")
+        raise TandemError(
+            f"{package} is not installed, which solves plans' linear programmes; {_REMEDY}"
+        )
     return extension
 
 
@@ -141,9 +172,13 @@ def _library() -> ctypes.CDLL:
     try:
         int_bytes = library.Highs_getSizeofHighsInt(None)
     except AttributeError:
-        raise ImportError(f"{_EXTENSION} has no C interface: highspy 1.15 has") from None
+        raise TandemError(
+            f"{_EXTENSION} has no C interface, as that of highspy 1.15 has; {_REMEDY}"
+        ) from None
     if int_bytes != _INT_BYTES:
-        raise ImportError(f"{_EXTENSION} counts in integers of {int_bytes} bytes, not {_INT_BYTES}")
+        raise TandemError(
+            f"{_EXTENSION} counts in integers of {int_bytes} bytes, not {_INT_BYTES}; {_REMEDY}"
+        )
     library.Highs_create.restype = ctypes.c_void_p
     library.Highs_getObjectiveValue.restype = ctypes.c_double
     return library
