@@ -27,7 +27,7 @@ from benchmarks.gpu.peer import ContinuousBatching
 from benchmarks.gpu.scale import CODE_MATHS, Scale
 from benchmarks.gpu.stored import stored_profile
 
-from tandem.bench.records import BenchRow, row_of_samples
+from tandem.bench.records import BenchRow, row_of_samples, rows_of_ratio
 from tandem.engine.stats import EngineStats, TierStats
 from tandem.plan.executed_op import OpListener
 from tandem.plan.program import Queue
@@ -423,8 +423,7 @@ def _compare(pair: Pair, name: str, run: Run, limit: Deadline, found: Findings) 
             case, f"{ALONE}, beside {name}", "throughput", alone, "tokens/s", pair.bound
         ),
         row_of_samples(case, name, "throughput", its, "tokens/s"),
-        BenchRow(case, what, "throughput, paired", paired.median, "", target, paired.spread),
-        BenchRow(case, what, "throughput, paired, lower 95%", paired.lower_95, "", target),
+        *rows_of_ratio(case, what, "throughput, paired", paired, target),
     )
     if name != PEER and pair.full is not None:
         rate, full = median(alone), pair.full

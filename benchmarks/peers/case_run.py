@@ -11,7 +11,7 @@ from tandem.bench.generation import Generated, share_of_equal_tokens
 from tandem.bench.host_bounds import HostLimits
 from tandem.bench.host_case import HostCase
 from tandem.bench.limits import gemm_probe, read_probe
-from tandem.bench.records import BenchRow, row_of_samples
+from tandem.bench.records import BenchRow, row_of_samples, rows_of_ratio
 from tandem.probes.interleave import interleave, paired_ratio
 from tandem.spec.model import ModelSpec
 
@@ -106,11 +106,8 @@ class CaseRun:
         self, ours: str, peer: str, samples: Mapping[str, Sequence[float]]
     ) -> list[BenchRow]:
         ratio = paired_ratio(samples[ours], samples[peer])
-        metric, target = f"{self._case.metric} over {peer}", self._target(peer)
-        return [
-            BenchRow(self._label, ours, metric, ratio.median, "ratio", target, ratio.spread),
-            BenchRow(self._label, ours, f"{metric}, lower 95%", ratio.lower_95, "ratio", target),
-        ]
+        metric = f"{self._case.metric} over {peer}"
+        return rows_of_ratio(self._label, ours, metric, ratio, self._target(peer))
 
     def _target(self, peer: str) -> float | None:
         if peer != LLAMA_CPP:

@@ -117,11 +117,14 @@ def row_of_samples(
     return BenchRow(case, variant, metric, statistics.median(samples), unit, bound, spread)
 
 
-def rows_of_ratio(case: str, variant: str, metric: str, ratio: PairedRatio) -> list[BenchRow]:
+def rows_of_ratio(
+    case: str, variant: str, metric: str, ratio: PairedRatio, target: float | None = 1.0
+) -> list[BenchRow]:
     """A paired ratio, and its limit if it has one."""
-    rows = [BenchRow(case, variant, metric, ratio.median, "ratio", 1.0, ratio.spread)]
+    rows = [BenchRow(case, variant, metric, ratio.median, "ratio", target, ratio.spread)]
     if ratio.lower_95 is not None:
-        rows.append(BenchRow(case, variant, f"{metric}, lower 95%", ratio.lower_95, "ratio", 1.0))
+        low = f"{metric}, lower 95%"
+        rows.append(BenchRow(case, variant, low, ratio.lower_95, "ratio", target))
     return rows
 
 
