@@ -182,12 +182,17 @@ def test_where_the_link_is_full_of_weights_nothing_is_divided(outcome: OfflineOu
 def test_the_link_s_share_by_bytes_is_near_its_queues_where_it_binds(
     outcome: OfflineOutcome,
 ) -> None:
-    """Copies come one after the other, so that bytes over the rate are the time they took."""
+    """Copies come one after the other, so that bytes over the rate are the time they took, but for
+    what was on its way as passes began: layers in both slots, of which there are few passes.
+    """
     streamed = outcome.executed["zero-inference-stream"]
     assert 0 < streamed.passes_bytes < streamed.report.brought_bytes
     rate = outcome.planned.question.hardware.link.h2d_bytes_per_s
     of_passes = streamed.passes_bytes / (rate * streamed.passes_s)
-    assert of_passes == pytest.approx(streamed.link_share, rel=0.03)
+    (plan,) = [j.plan for j in outcome.planned.jobs if j.policy == "zero-inference-stream"]
+    assert plan is not None
+    ahead = 2 * plan.host.weights_bytes / 4 / streamed.passes_bytes
+    assert 0.98 * streamed.link_share <= of_passes <= (1.02 + ahead) * streamed.link_share
     rows = {
         row.metric: row.value
         for row in rows_of(outcome)

@@ -19,13 +19,18 @@ from tests.unit.triton.triton_case import DEVICE, WITH_DOT, WITHOUT_DOT
 
 from tandem.engine.building.build import build_engine_core
 from tandem.engine.stats import EngineStats
-from tandem.kernels import triton_expert_products, triton_products, triton_support
+from tandem.kernels import (
+    triton_expert_products,
+    triton_products,
+    triton_row_operations,
+    triton_support,
+)
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.kernels.triton_kernels import TritonKernels
 from tandem.kernels.triton_support import TritonDevice
-from tandem.models import expert_steps
+from tandem.models import expert_steps, layer_steps, rotary
 from tandem.runtime import assemble_cuda, choose_kernels
 from tandem.runtime.graph_maker import EmulatedGraphs
 from tandem.spec.config import EngineConfig
@@ -73,6 +78,7 @@ class Launches:
 
     def __init__(self) -> None:
         self.attentions = self.merges = self.products = self.experts = 0
+        self.rotations = self.gates = 0
 
     def counted(self, name: str, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """The call, each time counted under a name."""
@@ -125,8 +131,11 @@ def _with_triton(monkeypatch: pytest.MonkeyPatch, unit: TritonDevice) -> Launche
     monkeypatch.setattr(assemble_cuda, "CudaGraphs", lambda device: Again())
     monkeypatch.setattr(choose_kernels, "accelerator_kernels", made)
     monkeypatch.setattr(triton_support, "unit_of", lambda device: unit)
-    monkeypatch.setattr(expert_steps, "_unit_of", lambda x: unit)
+    for maths in (expert_steps, layer_steps, rotary):
+        monkeypatch.setattr(maths, "triton_unit", lambda x: unit)
     for module, name, kind in (
+        (triton_row_operations, "rotated", "rotations"),
+        (triton_row_operations, "gated", "gates"),
         (triton_products, "multiply", "products"),
         (triton_expert_products, "expert_total", "experts"),
     ):
@@ -182,12 +191,14 @@ def _compare(
     assert tokens == expected
     assert not waits
     assert counted.attentions > 0
+    assert counted.rotations > 0
     return stats, counted
 
 
 def test_on_the_device_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stats, _ = _compare(tmp_path, monkeypatch, **_ALONE)
+    stats, counted = _compare(tmp_path, monkeypatch, **_ALONE)
     assert stats.host_attention_tokens == 0
+    assert counted.gates > 0
 
 
 def test_as_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
