@@ -136,13 +136,15 @@ sys.exit(names["main"]())
 """)
     monkeypatch.setattr(check, "__file__", str(script))
     assert check.run_apart(path, 2, 60.0) == check.Tally(passed=1, failed=2, skipped=1)
-    assert check.run_one(path, "test_good", time.monotonic()) == check.Tally(failed=1)
+    slow = tmp_path / "test_kernels_on_cuda.py"
+    slow.write_text("import threading\ndef test_endless(): threading.Event().wait()\n")
+    assert check.run_one(slow, "test_endless", time.monotonic()) == check.Tally(failed=1)
     told = capsys.readouterr().out
     for said in (
         "::test_good passed in",
         "assert 'this' == 'that'",
         "::test_left_out skipped (no such kernel)",
-        "::test_good FAILED: it took too long",
+        "::test_endless FAILED: it took too long",
     ):
         assert said in told
 

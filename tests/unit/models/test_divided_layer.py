@@ -1,6 +1,7 @@
 """A layer whose MLP is divided by columns is the same layer, in an order in which parts come."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -77,18 +78,21 @@ def test_both_parts_add_up_to_the_layer(name: str) -> None:
     here = {n: stream.moving.slots[n][stream.moving.slot_of(n)] for n in (0, 1)}
     divided, there = (TorchLayers(spec, found, CPU, torch.float32) for found in (here, whole))
     on_host = TorchLayers(spec, stream.columns(), CPU, torch.float32)
+    generator = torch.Generator().manual_seed(5)
+    # sums of numbers around 100, in another order
+    near = partial(assert_close, rtol=1e-5, atol=1e-4)
     for layer in (0, 1):
-        start = torch.randn(TOKENS, spec.hidden_size)
+        start = torch.randn(TOKENS, spec.hidden_size, generator=generator)
         states = [LayerState(torch.arange(TOKENS), start.clone()) for _ in range(4)]
         expected, over_prompts, passed, sent = states
         there.mlp(layer, expected)
         divided.mlp(layer, over_prompts)
-        assert_close(over_prompts.residual, expected.residual)
+        near(over_prompts.residual, expected.residual)
         own = divided.other_columns(layer, passed)
         on_host.columns(layer, sent)
         assert_close(passed.residual, start)
         divided.add_branch(layer, own + sent.residual, passed)
-        assert_close(passed.residual, expected.residual)
+        near(passed.residual, expected.residual)
         assert not torch.allclose(own, torch.zeros_like(own))
         assert not torch.allclose(sent.residual, torch.zeros_like(own))
 

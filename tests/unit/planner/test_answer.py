@@ -130,8 +130,10 @@ def test_a_request_of_one_token_takes_until_that_and_no_longer(objective: Object
 
 
 def test_a_job_of_one_token_takes_no_longer_than_its_request() -> None:
+    """A request's own time is beside others, one of which decodes."""
     found = answer(ask(SMALL, prompt="1", generate="1", requests=1))
-    assert found.job_s == pytest.approx(found.request_s)
+    assert found.job_s <= found.request_s
+    assert found.job_s == pytest.approx(found.request_s, rel=0.002)
 
 
 def test_a_bound_that_leaves_no_time_for_prompts_is_refused_with_a_way_out() -> None:

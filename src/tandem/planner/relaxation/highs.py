@@ -25,6 +25,10 @@ _ROWWISE, _MINIMISE = 2, 1
 _INT_BYTES, _REAL_BYTES = 4, 8
 
 
+class MissingSolverError(TandemError, ImportError):
+    """There is no solver. Also an `ImportError`, for whoever can do without what needs one."""
+
+
 class Basis(NamedTuple):
     """HiGHS's status of each column and of each row."""
 
@@ -149,13 +153,13 @@ def extension_of(package: str) -> Path:
     """Its compiled part.
 
     Raises:
-        TandemError: it is not installed, or has none.
+        MissingSolverError: it is not installed, or has none.
     """
     found = find_spec(package)
     folder = None if found is None or found.origin is None else Path(found.origin).parent
     extension = None if folder is None else next(folder.glob("_core*.so"), None)
     if extension is None:
-        raise TandemError(
+        raise MissingSolverError(
             f"{package} is not installed, which solves plans' linear programmes; {_REMEDY}"
         )
     return extension
