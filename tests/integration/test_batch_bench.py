@@ -14,7 +14,7 @@ TINY = LlamaShape("tiny shape", 64, 2, 4, 2, 96, 4096)
 
 def test_a_job_s_answers_are_those_of_transformers_in_padded_batches() -> None:
     work = BatchWork(7, (3, 9), (1, 12), 4096)
-    rows = run_batch((BatchBench(TINY, work, 1, (2, 3), 4),), lambda _: None)
+    rows = run_batch((BatchBench(TINY, work, 3, (2, 3), 4),), lambda _: None)
     found = {(row.variant, row.metric): row for row in rows}
     names = ("tandem", "transformers, batches of 2", "transformers, batches of 3")
     for name in names:
