@@ -18,11 +18,11 @@ def sizes(tokens: list[int], most: int) -> PromptSizes:
 
 
 def total(parts: PartSizes) -> float:
-    return sum(tokens * count for tokens, count in parts.parts)
+    return sum(tokens * count for tokens, count in (*parts.parts, *parts.alone))
 
 
 def number(parts: PartSizes) -> float:
-    return sum(count for _, count in parts.parts)
+    return sum(count for _, count in (*parts.parts, *parts.alone))
 
 
 def test_parts_are_those_of_an_engine() -> None:
@@ -41,7 +41,13 @@ def test_parts_are_those_of_an_engine() -> None:
 def test_prompts_of_which_no_two_fit_are_alone() -> None:
     job = sizes([461, 512, 563, 512], 563)
     assert job.packed(50).parts == ((461, 1), (512, 2), (563, 1))
-    assert job.least(50) == PartSizes(4, ((512, 4.0),))
+    assert job.least(50) == PartSizes(4, (), job.packed(50).parts)
+
+
+def test_prompts_beside_which_no_other_fits_are_alone() -> None:
+    job = sizes([100, 300, 420, 440, 600], 520)
+    assert job.least(50) == PartSizes(5, ((410, 2.0),), ((440, 1.0), (600, 1.0)))
+    assert sizes([200, 440], 400).least(50) == PartSizes(2, (), ((200, 1.0), (440, 1.0)))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 50])

@@ -76,7 +76,8 @@ class BlockPrices:
 
     def least_prefill(self, candidate: BlockCandidate) -> Price:
         """Likewise, however they are cut, as far as a part's time is known to be convex in its
-        tokens: not as measured, nor where few tokens are multiplied by codes and many are not.
+        tokens: not as measured, nor where few tokens are multiplied by codes and many are not. The
+        tiles of prompts that are parts by themselves are known.
         """
         sizes, convex = self._footprint.prompts, self._q.measured_card is None
         convex &= candidate.quantized == "none"
@@ -217,24 +218,32 @@ class BlockPrices:
         key = (demands, op.kind, op.queue, op.part, window, dense, candidate.rows)
         demand = self._known_prompts.get(key)
         if demand is None:
-            found = self._of_prompts(demands, op, candidate.rows, parts)
+            alone = self._demands(candidate, op, tiled=True)
+            found = self._of_prompts((demands, alone), op, candidate.rows, parts)
             demand = self._known_prompts[key] = found
         if op.kind is OpKind.APPEND:  # to a slot
             tokens = candidate.host_rows * prompt - prefix
             return _longer(demand, self._quantized_s(candidate, tokens))
         return demand
 
-    def _of_prompts(self, demands: Demands, op: ProgramOp, rows: int, parts: PartSizes) -> Demand:
-        """Which does not depend on where their keys and values go."""
+    def _of_prompts(
+        self, demands: tuple[Demands, Demands], op: ProgramOp, rows: int, parts: PartSizes
+    ) -> Demand:
+        """Which does not depend on where their keys and values go.
+
+        Args:
+            demands: of parts, and of those of one prompt in any order.
+        """
         prompt, most = self._footprint.prompt, self._q.max_num_batched_tokens
         seen_tokens, passes = self._q.lengths.prompt_seen_tokens, -(-prompt // most)
         whole = PromptLoad(rows * prompt, rows, rows, prompt, seen_tokens, passes)
         if op.part not in (Part.PRE, Part.POST):
-            return demands.of(op, [whole])
+            return demands[0].of(op, [whole])
         # weights are read for each part
         each = (
-            count * demands.of(op, [whole._replace(tokens=tokens)]).alone_s
-            for tokens, count in parts.parts
+            count * priced.of(op, [whole._replace(tokens=tokens)]).alone_s
+            for priced, sizes in zip(demands, (parts.parts, parts.alone), strict=True)
+            for tokens, count in sizes
         )
         return Demand(sum(each) * rows / parts.prompts)
 

@@ -21,10 +21,13 @@ class PartSizes(NamedTuple):
 
     Attributes:
         prompts: their number. parts: how many there are, by their tokens.
+        alone: likewise, beside those, parts that are the same in any order: prompts beside which no
+            other one fits.
     """
 
     prompts: int
     parts: tuple[tuple[int, float], ...]
+    alone: tuple[tuple[int, float], ...] = ()
 
 
 class PromptSizes:
@@ -72,9 +75,10 @@ class PromptSizes:
         return self._packed[rows]
 
     def least(self, rows: int) -> PartSizes:
-        """Parts of equal size, as few as any order may come to: of prompts longer than an n-th of
-        a part, fewer than n are in one. Where each part takes a time that is convex in its tokens,
-        no others take less.
+        """Prompts beside which no other fits, each by itself; and parts of equal size, as few as
+        any order may come to, of the others: of prompts longer than an n-th of a part, fewer than n
+        are in one. Where each of these takes a time that is convex in its tokens, no others take
+        less.
         """
         rows = self._counted(rows)
         if rows not in self._least:
@@ -95,11 +99,17 @@ class PromptSizes:
         return PartSizes(len(sizes), tuple(sorted(Counter(tokens).items())))
 
     def _fewest(self, rows: int) -> PartSizes:
-        most, count = self._most_tokens, len(self._sizes)
-        capped = sorted(min(size.tokens, most) for size in self._sizes)
-        parts = max(sum(capped) / most, count / rows)
-        for beside in range(1, self._counted(count) + 1):
-            longer = count - bisect_right(capped, most / (beside + 1))
+        most, tokens = self._most_tokens, sorted(size.tokens for size in self._sizes)
+        # the shortest fits beside itself if there are others, or in a job of which means are known
+        fit = bisect_right(tokens, most - tokens[0])
+        if fit == 1 < len(tokens):
+            fit = 0
+        alone = tuple((size, float(number)) for size, number in Counter(tokens[fit:]).items())
+        shared = tokens[:fit]
+        if not shared:
+            return PartSizes(len(tokens), (), alone)
+        parts = max(sum(shared) / most, len(shared) / rows)
+        for beside in range(1, self._counted(len(shared)) + 1):
+            longer = len(shared) - bisect_right(shared, most / (beside + 1))
             parts = max(parts, longer / beside)
-        tokens = sum(size.tokens for size in self._sizes)
-        return PartSizes(count, ((int(tokens / parts), parts),))
+        return PartSizes(len(tokens), ((int(sum(shared) / parts), parts),), alone)
