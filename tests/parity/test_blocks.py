@@ -79,6 +79,14 @@ LEVERS: dict[str, dict[str, Any]] = {
     "one-batch": {"batches": 1, "streamed_rows": 2, "cpu_rows": 1},
     "streamed-mlps": {"weights": MLPS, "resident_rows": 2},
     "cpu-mlps": {"weights": MLPS, "cpu_mlps": (2, 3), "resident_rows": 1, "streamed_rows": 1},
+    "recomputed-beside-a-cpu-mlp": {
+        "weights": SOME_MLPS, "cpu_mlps": (3,), "batches": 1, "streamed_rows": 2, "cpu_rows": 1,
+        "recomputed_tokens": 16,
+    },
+    "recomputed-beside-cpu-mlps": {
+        "weights": MLPS, "cpu_mlps": (0, 1, 2, 3), "batches": 1, "resident_rows": 1,
+        "streamed_rows": 2, "recomputed_tokens": 32,
+    },
     "some-cpu-mlps": {
         "weights": SOME_MLPS, "cpu_mlps": (3,), "batches": 3, "resident_rows": 1,
         "streamed_rows": 1, "cpu_rows": 1, "recomputed_tokens": 16, "prompts_on_host": True,

@@ -54,6 +54,9 @@ class BlockMoves:
             may = c.streamed_rows and not c.attention_maps
             if may and 0 <= tokens <= self._q.lengths.prompt_tokens:
                 yield replace(c, recomputed_tokens=tokens)
+        if c.mlps and not c.recomputed_tokens and policy.recomputes:
+            for tokens in self._candidates.recomputes.of(c):
+                yield replace(c, recomputed_tokens=tokens)
         for factor in _SIZES:
             yield from self._scaled(c, max(1, round(c.rows * factor)), c.batches, policy)
         if self._tile_rows > 1:

@@ -270,21 +270,21 @@ class OfflineSearch:
             known: what does not exceed it is of no use.
         """
         best = known
-        starts: dict[bool, BlockOption | None] = {}
+        starts: dict[tuple[bool, bool], BlockOption | None] = {}
         if known is not None:
-            starts[known.candidate.batches == 1] = known
+            starts[_family(known.candidate)] = known
         least = 0.0 if known is None else known.tokens_per_s * _BETTER
         for most_per_s, candidate in islice(self.promising(policy, least), self._effort.tries):
-            alone = candidate.batches == 1
-            before = starts.get(alone)
+            family = _family(candidate)
+            before = starts.get(family)
             if best is not None and not _may_lead(most_per_s, best, before):
                 continue
             option = self.option(candidate)
-            best, starts[alone] = _better(best, option), _better(before, option)
+            best, starts[family] = _better(best, option), _better(before, option)
         ends: list[BlockOption] = []
-        for start in starts.values():
-            if start is not None and best is not None and _is_near(start.tokens_per_s, best):
-                ends.append(self._moved(start, policy))
+        for start in sorted(filter(None, starts.values()), key=lambda each: -each.tokens_per_s):
+            if best is not None and _is_near(start.tokens_per_s, best):
+                ends.append(self._moved(start, policy, best.tokens_per_s))
                 best = _better(best, ends[-1])
         for end in ends:
             for other in (
@@ -330,14 +330,16 @@ class OfflineSearch:
                 best = _better(best, self.option(candidate)) or best
         return best
 
-    def _moved(self, start: BlockOption, policy: OfflinePolicy) -> BlockOption:
-        """Small changes, what promises most first, while one helps."""
+    def _moved(
+        self, start: BlockOption, policy: OfflinePolicy, known_per_s: float = 0.0
+    ) -> BlockOption:
+        """Small changes, what promises most first, and more than what is known, while one helps."""
         best, moves, improved = start, 0, True
         while improved and moves < self._effort.moves:
             improved = False
             for most_per_s, candidate in self._promising_moves(best, policy):
                 least = best.tokens_per_s * _WORTH_MOVING
-                if most_per_s <= least or moves >= self._effort.moves:
+                if most_per_s <= max(least, known_per_s) or moves >= self._effort.moves:
                     break
                 moves += 1
                 option = self.option(candidate)
@@ -367,6 +369,11 @@ _Entry = tuple[float, int, int, int, int, BlockCandidate]
 """Tokens per second, below 0; what it is, blocks and starts first; of a candidate, batches and
 layers streamed; a number that is no other's.
 """
+
+
+def _family(candidate: BlockCandidate) -> tuple[bool, bool]:
+    """One batch or more, and whether only MLPs are elsewhere: small changes lead to no other."""
+    return candidate.batches == 1, candidate.mlps
 
 
 def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
