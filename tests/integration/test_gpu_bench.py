@@ -11,13 +11,13 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.gain import GAIN, gain_rows, host_bound, ratio_metric
 from benchmarks.gpu.links_part import LAUNCHES
 from benchmarks.gpu.neo_peer import NOT_THERE
-from benchmarks.gpu.online_part import PEER
 from benchmarks.gpu.online_prediction import NOTHING_PREDICTED
 from benchmarks.gpu.parts import parts_of
 from benchmarks.gpu.plots import Bar, bars_of, draw_plots
 from benchmarks.gpu.run import run_parts
 from benchmarks.gpu.scale import HYBRID
 from benchmarks.gpu.tiny_scale import tiny
+from benchmarks.gpu.whole_jobs import PEER
 
 from tandem.bench.records import BenchRecord, BenchRow
 from tandem.kernels import native
@@ -113,7 +113,14 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_a_solver_all_but_plans_can_be_measured() -> None:
-    parts = ["online_part", "links_part", "larger_part", "kernels_part", "host_part"]
+    parts = [
+        "online_part",
+        "online_others",
+        "links_part",
+        "larger_part",
+        "kernels_part",
+        "host_part",
+    ]
     imports = "; ".join(f"import benchmarks.gpu.{name}" for name in parts)
     code = f"import sys; sys.modules['highspy'] = None; {imports}"
     root = Path(__file__).parents[2]
