@@ -15,6 +15,7 @@ from tandem.kernels import draw, sampling
 from tandem.kernels.sampling import sample
 from tandem.memory import workspace
 from tandem.models.model import Model
+from tandem.spec.kv_type import CodeType
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -25,6 +26,12 @@ _SETUPS = {
     "cohorts": replace(_BOTH, strategy="rendezvous"),
     "passes": replace(_BOTH, strategy="asymmetric"),
     "taking turns": replace(_BOTH, strategy="symmetric"),
+    "tiers of two types": Setup(
+        device_blocks=5, host_blocks=16, max_num_seqs=3, preemption_mode="swap",
+        host_kv=CodeType.INT8,
+    ),
+    "layers on the CPU": replace(_BOTH, strategy="ride-along", homes=((0, "cpu"), (2, "cpu"))),
+    "MLPs on the CPU": Setup(device_blocks=32, max_num_seqs=3, homes=((1, "cpu-mlp"),)),
     "streamed": Setup(device_blocks=32, max_num_seqs=3, homes=streamed(0, 1, 2)),
 }
 
