@@ -27,7 +27,10 @@ _SETUPS = {
     "passes": replace(_BOTH, strategy="asymmetric"),
     "taking turns": replace(_BOTH, strategy="symmetric"),
     "tiers of two types": Setup(
-        device_blocks=5, host_blocks=16, max_num_seqs=3, preemption_mode="swap",
+        device_blocks=5,
+        host_blocks=16,
+        max_num_seqs=3,
+        preemption_mode="swap",
         host_kv=CodeType.INT8,
     ),
     "layers on the CPU": replace(_BOTH, strategy="ride-along", homes=((0, "cpu"), (2, "cpu"))),
