@@ -12,7 +12,7 @@ from tests.support.waiting import waits_noted
 from tests.unit.kernels.sampling_case import make_penalties, make_rows
 
 from tandem.kernels import draw, sampling
-from tandem.kernels.sampling import sample
+from tandem.kernels.sampling import Likeliest, sample
 from tandem.memory import workspace
 from tandem.models.model import Model
 from tandem.spec.kv_type import CodeType
@@ -91,5 +91,8 @@ def test_sampling_asks_for_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.token_ids.shape == (n,)
     assert made.top_token_ids is not None
     assert made.top_token_ids.shape == (n, 4)
+    likeliest = Likeliest(made.token_ids, made.valid)
+    likeliest.find(torch.empty(n, vocab, device="meta"))
+    assert likeliest.of(make_rows(n, greedy=True)).token_ids.shape == (n,)
     with pytest.raises(RuntimeError, match="meta"):
         made.token_ids[0].item()
