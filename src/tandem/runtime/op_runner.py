@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.prompt_kernels import NewKeys, PromptKernels
 from tandem.kernels.tier_kernels import MergingKernels, TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
@@ -26,7 +27,7 @@ from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.cpu_layer_ops import CpuLayerOps
 from tandem.runtime.host_copies import HostCopies
 from tandem.runtime.kv_store import KVStore
-from tandem.runtime.lane_context import LaneContext
+from tandem.runtime.lane_context import LaneContext, TierContext
 from tandem.runtime.lane_states import LaneStates, Partial, merge_parts, qkv_of
 from tandem.runtime.layer_plans import select
 from tandem.runtime.page_moves import PageMoves
@@ -265,7 +266,7 @@ class OpRunner:
                 query = self._get(running, HOST_QKV, lane)[0]
             else:
                 query = select(self._device_qkv(running, lane)[0], tier.attend)
-            result = self.kernels[tier_name].attend(query, pages, tier.plans.of(running.op.layer))
+            result = self._attended(running, lane, query, pages)
             if on_host:
                 staging = lane.host_staging
                 staging.out.copy_(result.out)
@@ -276,6 +277,19 @@ class OpRunner:
                 self._put(running, DEVICE_PARTIAL, lane, (result.out, result.lse))
                 if _is_staged(running.op):  # the arena counts it for this layer only
                     self._buffers.discard((STAGED_QKV, lane.key), running.op.queue)
+
+    def _attended(
+        self, running: Running, lane: LaneContext, query: torch.Tensor, pages: torch.Tensor
+    ) -> AttentionOutput:
+        tier_name = _tier(running.op)
+        tier, kernels = lane.tiers[tier_name], self.kernels[tier_name]
+        assert tier.plans is not None
+        planned = tier.plans.of(running.op.layer)
+        # a prompt's own keys need not be looked for where they were just put
+        if isinstance(kernels, PromptKernels) and _is_whole(tier):
+            _, key, value = self._device_qkv(running, lane)
+            return kernels.attend(query, pages, planned, NewKeys(key, value))
+        return kernels.attend(query, pages, planned)
 
     def _device_qkv(self, running: Running, lane: LaneContext) -> tuple[torch.Tensor, ...]:
         """Of a layer computed here, or staged by one that the CPU computes."""
@@ -347,3 +361,8 @@ def _tier(op: ProgramOp) -> Tier:
 
 def _is_staged(op: ProgramOp) -> bool:
     return any(ref.name == STAGED_QKV for ref in op.reads)
+
+
+def _is_whole(tier: TierContext) -> bool:
+    """Whether all tokens of a lane attend and append in a tier."""
+    return tier.attend is None and tier.append is None and tier.slots is not None
