@@ -70,7 +70,11 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "390.6 KiB of device memory for KV" in capped
     assert variants["online-qwen3-14b-int4"] >= {"auto", "auto over gpu-only"}
     assert variants["online-qwen3-30b-a3b-int4"] >= {"auto", "auto over gpu-only"}
-    assert variants["larger-llama-3.1-8b"] == {"stream", "cpu", "mlp", "auto"}
+    assert variants["larger-llama-3.1-8b"] == {"stream", "cpu", "mlp", "auto", "all"}
+    larger = records["larger-llama-3.1-8b"].rows
+    assert {row.variant for row in larger if row.metric == ratio_metric("simulated")} == {
+        "stream", "cpu", "mlp", "auto",
+    }  # fmt: skip
     planned = records["planned-llama-3.1-8b"].rows
     assert {row.variant for row in planned} == {"auto", "gpu-only", "auto over gpu-only", "all"}
     ratios = {(row.variant, row.metric) for row in planned if row.metric.endswith("over executed")}
