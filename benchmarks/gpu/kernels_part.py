@@ -24,6 +24,7 @@ from tandem.kernels.triton_support import unit_of
 from tandem.memory.page import KVPageSpec
 from tandem.models.expert_steps import ExpertSteps
 from tandem.models.layer_state import LayerState
+from tandem.models.layer_steps import gated
 from tandem.models.linear import linear
 from tandem.models.weight_layout import Affine, Modules
 from tandem.plan.binding import CounterNumbers, SamplingRows, TierAttention
@@ -284,7 +285,9 @@ class _Kernels:
                 2 * sizes.inner, sizes.hidden, format
             )
             weights[f"experts.{number}.down"] = self._affine(sizes.hidden, sizes.inner, format)
-        steps = ExpertSteps(ExpertSpec(sizes.count, sizes.per_token, sizes.inner), F.silu)
+        steps = ExpertSteps(
+            ExpertSpec(sizes.count, sizes.per_token, sizes.inner), partial(gated, "silu")
+        )
         first = [weights[f"experts.0.{name}"] for name in ("gate_up", "down")]
         each = sum(a.quantized.size_bytes if a.quantized else a.weight.nbytes for a in first)
         for rows in sizes.rows:

@@ -10,6 +10,7 @@ from benchmarks.gpu.cases import Case, run_cases
 from benchmarks.gpu.cells import LargerCell
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
+from benchmarks.gpu.gain import median_error, ratio_row
 from benchmarks.gpu.jobs import ModelFolder, config_for
 from benchmarks.gpu.peer import Offloading
 from benchmarks.gpu.scale import CODE_MATHS, Scale
@@ -21,10 +22,11 @@ from tandem.bench.host_case import HostCase
 from tandem.bench.limits import read_probe
 from tandem.bench.records import row_of_samples
 from tandem.engine.building.core_of import core_of
-from tandem.engine.building.parts import build_parts
+from tandem.engine.building.parts import EngineParts, build_parts
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.spec.config import HostLayers
+from tandem.spec.errors import ConfigError
 from tandem.spec.units import format_size
 
 WAYS: tuple[HostLayers, ...] = ("stream", "cpu", "mlp", "auto")
@@ -44,8 +46,13 @@ def measure_larger(cell: LargerCell, scale: Scale, limit: Deadline, found: Findi
         def peer(share: Deadline) -> None:
             _measure_peer(cell, scale, model, share, found)
 
+        def errors(share: Deadline) -> None:
+            del share
+            _add_errors(cell, scale, found)
+
         cases: dict[str, Case] = {name: partial(way, name) for name in WAYS}
-        run_cases(cases | ({PEER: peer} if cell.peer else {}), limit, found)
+        cases |= {PEER: peer} if cell.peer else {}
+        run_cases(cases | {"median errors": errors}, limit, found)
 
 
 def _measure_way(
@@ -73,7 +80,37 @@ def _measure_way(
         for batch in cell.batches:
             chain = chain_s(plan, model.spec, scale.dtype, rates, batch)
             bound = batch / chain
-            _measure(cell, way, generator, batch, scale, model, bound, limit, found)
+            rate = _measure(cell, way, generator, batch, scale, model, bound, limit, found)
+            _add_simulated(cell, way, parts, batch, scale, rate, found)
+
+
+def _add_simulated(
+    cell: LargerCell,
+    way: str,
+    parts: EngineParts,
+    batch: int,
+    scale: Scale,
+    executed: float,
+    found: Findings,
+) -> None:
+    """What the simulator says of the engine's own plan, over what came of it; or why it does not
+    say anything.
+    """
+    case, host = _case(cell, scale, batch), _host_case(scale, batch)
+    try:
+        from benchmarks.gpu.larger_prediction import simulated_per_s
+
+        expected = simulated_per_s(parts, host, scale.dtype, cell.memory_bytes, scale.host_bytes)
+    except (ImportError, ConfigError) as error:
+        found.note(f"{case}: {way}: nothing was simulated: {error}")
+        return
+    found.add(ratio_row(case, way, "simulated", expected, executed))
+
+
+def _add_errors(cell: LargerCell, scale: Scale, found: Findings) -> None:
+    """Of each batch, over all ways."""
+    errors = [median_error(found, _case(cell, scale, batch), "simulated") for batch in cell.batches]
+    found.add(*(row for row in errors if row is not None))
 
 
 def _measure_peer(
@@ -94,24 +131,29 @@ def _measure(
     bound: float | None,
     limit: Deadline,
     found: Findings,
-) -> None:
-    case = HostCase(batch, _PROMPT_TOKENS, scale.larger_tokens)
+) -> float:
+    """Tokens/s of decode, the median."""
+    case = _host_case(scale, batch)
     prompts = case.prompts(0, model.spec.vocab_size)
     generator.generate(prompts, 2)  # a first time
     samples = [
         generator.generate(prompts, case.new_tokens).decode_tokens_per_s
         for _ in limit.rounds(scale.rounds)
     ]
-    found.add(
-        row_of_samples(
-            f"{_case(cell, scale)}, batch {batch}", name, "decode throughput", samples, "tokens/s",
-            bound,
-        )
-    )  # fmt: skip
+    row = row_of_samples(
+        _case(cell, scale, batch), name, "decode throughput", samples, "tokens/s", bound
+    )
+    found.add(row)
+    return row.value
 
 
-def _case(cell: LargerCell, scale: Scale) -> str:
-    return f"{cell.shape.name}, {scale.dtype}, {format_size(cell.memory_bytes)} of device memory"
+def _host_case(scale: Scale, batch: int) -> HostCase:
+    return HostCase(batch, _PROMPT_TOKENS, scale.larger_tokens)
+
+
+def _case(cell: LargerCell, scale: Scale, batch: int) -> str:
+    memory = format_size(cell.memory_bytes)
+    return f"{cell.shape.name}, {scale.dtype}, {memory} of device memory, batch {batch}"
 
 
 def _rates(scale: Scale) -> ChainRates:

@@ -22,14 +22,12 @@ from tandem.bench.records import BenchRow, row_of_samples
 from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
 from tandem.devices.cuda.memory import pin
 from tandem.kernels import native
-from tandem.kernels.link_copies import copy_over_link
-from tandem.kernels.tier_kernels import ReferenceKernels
+from tandem.kernels.link_copies import LinkCopies
 from tandem.memory.page import KVPageSpec
 from tandem.probes.accelerator import measure_link
 from tandem.probes.rounds import median_seconds
 from tandem.probes.timing import Sample, timed
 from tandem.probes.torch_accelerator import ProbeDevice, TorchAccelerator
-from tandem.runtime.choose_kernels import page_shape, reference_kernels
 from tandem.spec.tier import Tier
 
 _LAUNCH_TARGET_S = 0.05e-3  # per layer (NEO: 0.6 ms)
@@ -130,8 +128,7 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
     with ModelFolder(scale.kernels.shape, scale.dtype) as model:
         spec = model.spec
     page = KVPageSpec.of_model(spec, dtype=scale.dtype, block_size=64)
-    count, shape = scale.kernels.blocks, page_shape(page)
-    kernels: ReferenceKernels = reference_kernels(spec, shape, torch.device("cpu"))
+    count = scale.kernels.blocks
     size = (spec.num_layers, count, 2, page.num_kv_heads, page.block_size, page.head_dim)
     dtype: torch.dtype = getattr(torch, scale.dtype.value)
     there = torch.zeros(size, dtype=dtype, device=probed.device)
@@ -142,13 +139,10 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
     ids, others = order[:half], order[half : 2 * half]
     pools = {Tier.DEVICE: there, Tier.HOST: here}
 
-    def copy(source: Tier, target: Tier, batches: BatchCopies | None) -> float:
+    def copy(source: Tier, target: Tier, copies: LinkCopies) -> float:
         def run() -> None:
-            if batches is None:
-                kernels.copy_blocks(pools[source], ids, pools[target], ids)
-            else:
-                with probed.aside():  # there are no batches on the default stream
-                    copy_over_link(pools[source], ids, pools[target], ids, batches)
+            with probed.aside():  # there are no batches on the default stream
+                copies.copy(pools[source], ids, pools[target], ids)
             probed.synchronize()
 
         return timed(run)
@@ -157,9 +151,9 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
         del number
 
         def run() -> None:
-            kernels.copy_blocks(here, ids, there, ids)
+            link.copy(here, ids, there, ids)
             with probed.aside():
-                kernels.copy_blocks(there, others, here, others)
+                link.copy(there, others, here, others)
             probed.synchronize()
 
         return timed(run)
@@ -169,11 +163,12 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
         "to the device": (Tier.HOST, Tier.DEVICE),
         "from the device": (Tier.DEVICE, Tier.HOST),
     }
-    kinds: dict[str, BatchCopies | None] = {"copied": None} | _batches(probed, found)
+    link = LinkCopies(probed.device)
+    kinds = {"copied": link} | _batched(probed, found)
     samples: dict[tuple[str, str], Sample] = {
-        (name, kind): lambda _, way=way, batches=batches: copy(way[0], way[1], batches)
+        (name, kind): lambda _, way=way, copies=copies: copy(way[0], way[1], copies)
         for name, way in ways.items()
-        for kind, batches in kinds.items()
+        for kind, copies in kinds.items()
     }
     samples[(_BOTH, "copied")] = both
     for (name, kind), seconds in median_seconds(samples, scale.kernels.rounds).items():
@@ -188,12 +183,12 @@ def _blocks(probed: ProbeDevice, scale: Scale, rates: dict[str, float], found: F
         unpin()
 
 
-def _batches(probed: ProbeDevice, found: Findings) -> dict[str, BatchCopies]:
+def _batched(probed: ProbeDevice, found: Findings) -> dict[str, LinkCopies]:
     """Copies by one call of the driver, where it has that."""
     if probed.device.type != "cuda":
         return {}
     try:
-        return {"copied in a batch": BatchCopies()}
+        return {"copied in a batch": LinkCopies(probed.device, BatchCopies())}
     except NoBatchCopiesError as error:
         found.note(str(error))
         return {}

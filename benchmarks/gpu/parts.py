@@ -134,7 +134,7 @@ def _online(cell: OnlineCell) -> Measure:
 
 
 def _others(cell: OnlineCell) -> Measure:
-    from benchmarks.gpu.online_part import measure_others
+    from benchmarks.gpu.online_others import measure_others
 
     return partial(measure_others, cell)
 

@@ -9,9 +9,9 @@ from tests.gpu.exact_attention import exact_attention
 from tandem.devices.batch_copies import BatchCopies, NoBatchCopiesError
 from tandem.devices.cuda.memory import pin
 from tandem.kernels.attention import AttentionBatch, paged_attention
-from tandem.kernels.link_copies import copy_over_link
-from tandem.kernels.page_conversion import convert_blocks
-from tandem.kernels.pages import PageShape, append_kv, copy_blocks
+from tandem.kernels.link_copies import LinkCopies
+from tandem.kernels.page_conversion import convert_from_host, convert_to_host
+from tandem.kernels.pages import PageShape, append_kv
 from tandem.kernels.sampling import sample
 from tandem.kernels.tier_kernels import ReferenceKernels
 from tandem.plan.binding import CounterNumbers, SamplingRows, TierAttention
@@ -59,26 +59,40 @@ def test_append_writes_the_named_slots() -> None:
     assert int(pages.count_nonzero()) == 2 * 2 * _KV_HEADS * _DIM
 
 
-def test_blocks_of_another_type_are_converted_as_on_the_host() -> None:
+def test_blocks_of_another_type_are_converted_as_on_the_host_without_waiting() -> None:
     made = {device: _through_int8(device) for device in ("cuda", "cpu")}
     for on_cuda, on_host in zip(made["cuda"], made["cpu"], strict=True):
         assert torch.equal(on_cuda, on_host)
 
 
-def _through_int8(device: str) -> tuple[torch.Tensor, torch.Tensor]:
+def _through_int8(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Float16 blocks of a device, what becomes of them in int8 on the host, and back again."""
+    device = torch.device(name)
     plain, codes = PageShape(_KV_HEADS, _BLOCK, _DIM), PageShape(_KV_HEADS, _BLOCK, _DIM, 8)
-    here = ReferenceKernels(torch.device(device), plain, 1.0)
-    host = ReferenceKernels(torch.device("cpu"), codes, 1.0)
+    own, staged = (ReferenceKernels(device, shape, 1.0) for shape in (plain, codes))
     generator = torch.Generator().manual_seed(2)
     pages = torch.randn(2, 5, 2, _KV_HEADS, _BLOCK, _DIM, generator=generator)
     pages = pages.half().to(device)
     held = torch.zeros(2, 4, codes.quantized.page_bytes, dtype=torch.uint8)
-    ids, on_host = torch.tensor([4, 0, 1], device=device), torch.tensor([2, 3, 0])
-    convert_blocks(pages, ids, here, held, on_host, host)
-    pages.zero_()
-    convert_blocks(held, on_host, host, pages, ids, here)
-    return held, pages.cpu()
+    release = pin(held) if name == "cuda" else None
+    ids, on_host = torch.tensor([4, 0, 1]), torch.tensor([2, 3, 0])
+    copy = LinkCopies(device).copy
+    _refuse_to_wait(name, refuse=True)
+    try:
+        convert_to_host(pages, ids, own, held, on_host, staged, copy)
+        pages.zero_()
+        convert_from_host(held, on_host, staged, pages, ids, own, copy)
+    finally:
+        _refuse_to_wait(name, refuse=False)
+    back = pages.cpu()
+    if release is not None:
+        release()
+    return held, back
+
+
+def _refuse_to_wait(name: str, *, refuse: bool) -> None:
+    if name == "cuda":
+        torch.cuda.set_sync_debug_mode("error" if refuse else "default")
 
 
 def test_sampling_draws_the_host_s_tokens() -> None:
@@ -109,8 +123,9 @@ def test_blocks_cross_the_link_as_they_are_by_copies_and_by_kernels() -> None:
         back, there = torch.zeros_like(here), torch.zeros_like(here, device="cuda")
         there_ids, ids = torch.tensor([8, 1, 2, 5]), torch.tensor([0, 4, 5, 7])
         unpin = [pin(here), pin(back)]
-        copy_blocks(here, ids, there, there_ids)
-        copy_blocks(there, there_ids, back, ids)
+        link = LinkCopies(there.device)
+        link.copy(here, ids, there, there_ids)
+        link.copy(there, there_ids, back, ids)
         torch.cuda.synchronize()
         for release in unpin:
             release()
@@ -130,8 +145,9 @@ def test_blocks_cross_the_link_by_batches_where_the_driver_has_them() -> None:
     unpin = [pin(here), pin(back)]
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.Stream()):
-        copy_over_link(here, ids, there, there_ids, batches)
-        copy_over_link(there, there_ids, back, ids, batches)
+        link = LinkCopies(there.device, batches)
+        link.copy(here, ids, there, there_ids)
+        link.copy(there, there_ids, back, ids)
     torch.cuda.synchronize()
     for release in unpin:
         release()

@@ -11,13 +11,13 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.gain import GAIN, gain_rows, host_bound, ratio_metric
 from benchmarks.gpu.links_part import LAUNCHES
 from benchmarks.gpu.neo_peer import NOT_THERE
-from benchmarks.gpu.online_part import PEER
 from benchmarks.gpu.online_prediction import NOTHING_PREDICTED
 from benchmarks.gpu.parts import parts_of
 from benchmarks.gpu.plots import Bar, bars_of, draw_plots
 from benchmarks.gpu.run import run_parts
 from benchmarks.gpu.scale import HYBRID
 from benchmarks.gpu.tiny_scale import tiny
+from benchmarks.gpu.whole_jobs import PEER
 
 from tandem.bench.records import BenchRecord, BenchRow
 from tandem.kernels import native
@@ -70,7 +70,11 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "390.6 KiB of device memory for KV" in capped
     assert variants["online-qwen3-14b-int4"] >= {"auto", "auto over gpu-only"}
     assert variants["online-qwen3-30b-a3b-int4"] >= {"auto", "auto over gpu-only"}
-    assert variants["larger-llama-3.1-8b"] == {"stream", "cpu", "mlp", "auto"}
+    assert variants["larger-llama-3.1-8b"] == {"stream", "cpu", "mlp", "auto", "all"}
+    larger = records["larger-llama-3.1-8b"].rows
+    assert {row.variant for row in larger if row.metric == ratio_metric("simulated")} == {
+        "stream", "cpu", "mlp", "auto",
+    }  # fmt: skip
     planned = records["planned-llama-3.1-8b"].rows
     assert {row.variant for row in planned} == {"auto", "gpu-only", "auto over gpu-only", "all"}
     ratios = {(row.variant, row.metric) for row in planned if row.metric.endswith("over executed")}
@@ -113,7 +117,14 @@ def test_every_part_finds_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_a_solver_all_but_plans_can_be_measured() -> None:
-    parts = ["online_part", "links_part", "larger_part", "kernels_part", "host_part"]
+    parts = [
+        "online_part",
+        "online_others",
+        "links_part",
+        "larger_part",
+        "kernels_part",
+        "host_part",
+    ]
     imports = "; ".join(f"import benchmarks.gpu.{name}" for name in parts)
     code = f"import sys; sys.modules['highspy'] = None; {imports}"
     root = Path(__file__).parents[2]

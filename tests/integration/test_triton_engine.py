@@ -242,3 +242,4 @@ def test_quantized_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form
 def test_experts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
     _, counted = _compare(tmp_path, monkeypatch, _EXPERTS, quantization=format, **_ALONE)
     assert counted.experts > 0
+    assert counted.gates >= counted.experts  # an activation times the other half, in one launch

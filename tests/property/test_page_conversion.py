@@ -10,8 +10,8 @@ from tests.parity.quantized_reference import rounded
 from torch import Tensor
 
 from tandem.kernels import native
-from tandem.kernels.page_conversion import convert_blocks
-from tandem.kernels.pages import PageShape, gather_kv
+from tandem.kernels.page_conversion import convert_blocks, convert_from_host, convert_to_host
+from tandem.kernels.pages import PageShape, copy_blocks, gather_kv
 from tandem.kernels.tier_kernels import ReferenceKernels, TierKernels
 from tandem.models.weights import torch_dtype
 from tandem.spec.dtype import DType
@@ -136,3 +136,38 @@ def test_compiled_kernels_write_the_same_bytes(
         convert_blocks(source.pages, ids, source.kernels, target.pages, ids.flip(0), target.kernels)
         made.append(target.pages.view(torch.uint8))
     assert torch.equal(*made)
+
+
+@given(
+    shape=shapes, kinds=st.tuples(TYPES, TYPES),
+    orders=st.tuples(st.permutations(range(BLOCKS)), st.permutations(range(BLOCKS))),
+    count=st.integers(1, BLOCKS), leaves=st.booleans(), seed=st.integers(0, 99),
+    chunk_bytes=st.sampled_from([1, 1 << 14, 1 << 20]),
+)  # fmt: skip
+def test_what_crosses_a_link_is_the_host_s_pages_and_arrives_as_if_converted_in_place(
+    shape: PageShape,
+    kinds: tuple[KVType, KVType],
+    orders: tuple[list[int], list[int]],
+    count: int,
+    leaves: bool,
+    seed: int,
+    chunk_bytes: int,
+) -> None:
+    source, target, expected = (Pool.make(kind, shape) for kind in (*kinds, kinds[1]))
+    source.fill(contents(shape, seed))
+    src_ids, dst_ids = (torch.tensor(order[:count]) for order in orders)
+    convert_blocks(source.pages, src_ids, source.kernels, expected.pages, dst_ids, expected.kernels)
+    crossed: list[int] = []
+
+    def copy(src_pages: Tensor, from_ids: Tensor, dst_pages: Tensor, to_ids: Tensor) -> None:
+        crossed.append(src_pages[0, 0].nbytes * len(from_ids))
+        copy_blocks(src_pages, from_ids, dst_pages, to_ids)
+
+    convert = convert_to_host if leaves else convert_from_host
+    convert(
+        source.pages, src_ids, source.kernels, target.pages, dst_ids, target.kernels, copy,
+        chunk_bytes=chunk_bytes,
+    )  # fmt: skip
+    assert torch.equal(target.pages.view(torch.uint8), expected.pages.view(torch.uint8))
+    on_host = target.pages if leaves else source.pages
+    assert sum(crossed) == LAYERS * count * on_host[0, 0].nbytes

@@ -31,7 +31,7 @@ from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import WeightPlacement
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
-from tandem.runtime.build_machine import GraphRoom, host_tasks, layer_runner
+from tandem.runtime.build_machine import GraphRoom, host_tasks, layer_runner, staged_kernels
 from tandem.runtime.choose_kernels import choose_kernels
 from tandem.runtime.exact import ExactExecutor
 from tandem.runtime.executor import Executor
@@ -185,7 +185,8 @@ def _machine(
     kernels = choose_kernels(
         model.spec, page, CPU, model.dtype, host_only=host_only, pool=model.pool
     )
-    runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels)
+    staged = staged_kernels(model, page, kernels)
+    runner = OpRunner(model, kv, buffers, slots, lambda tensor: tensor, kernels, staged=staged)
     staging = StagingShape.of(model.spec, model.dtype)
     contexts = ContextCache(CPU, kernels, model.spec.layer_windows, staging)
     machine = Machine(CPU, runner, kv, buffers, arena, slots, contexts)

@@ -13,7 +13,7 @@ from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_attention import MAX_DECODE_TOKENS, NativeBatch, attention_task
 from tandem.kernels.native_pages import copy_now
 from tandem.kernels.native_pool import NativePool
-from tandem.kernels.pages import PageShape, copy_blocks
+from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.plan.binding import TierAttention
 
@@ -148,11 +148,8 @@ class CompiledKernels:
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
     ) -> None:
-        """On the pool's threads where both ends are host memory; otherwise over the link."""
-        if src_pages.device.type == dst_pages.device.type == "cpu":
-            copy_now(self.pool, src_pages, src_ids, dst_pages, dst_ids)
-        else:
-            copy_blocks(src_pages, src_ids, dst_pages, dst_ids)
+        """On the pool's threads."""
+        copy_now(self.pool, src_pages, src_ids, dst_pages, dst_ids)
 
 
 def count_short_rows(attention: TierAttention) -> int:

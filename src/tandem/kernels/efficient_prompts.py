@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape
-from tandem.kernels.prompt_kernels import PromptCalls, PromptRows, key_places
+from tandem.kernels.prompt_kernels import NewKeys, PromptCalls, PromptRows, key_places
 from tandem.kernels.upload import upload
 
 TYPES = (torch.float16, torch.float32)  # bfloat16 begins with compute capability 8.0
@@ -97,10 +97,11 @@ class _Calls:
     ) -> None:
         self._attend, self._places, self._options = attend, places, options
 
-    def attend(self, q: Tensor, pages: Tensor) -> AttentionOutput:
+    def attend(self, q: Tensor, pages: Tensor, new: NewKeys | None = None) -> AttentionOutput:
         """A launch for each KV head, whose query heads see one copy of its keys; the kernel wants
         as many KV heads as query heads, and copies of long prefixes for each would be dear.
         """
+        del new  # a copy is made in any case
         places = self._places
         held = pages[places.block, :, :, places.offset]  # [keys, 2, kv_heads, head_dim]
         keys, _, kv_heads, head_dim = held.shape

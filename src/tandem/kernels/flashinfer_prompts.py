@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape
-from tandem.kernels.prompt_kernels import PromptCalls, PromptRows
+from tandem.kernels.prompt_kernels import NewKeys, PromptCalls, PromptRows
 from tandem.kernels.upload import upload
 
 WORKSPACE_BYTES = 128 << 20  # what its documentation recommends
@@ -82,8 +82,9 @@ class _Calls:
     def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
 
-    def attend(self, q: Tensor, pages: Tensor) -> AttentionOutput:
+    def attend(self, q: Tensor, pages: Tensor, new: NewKeys | None = None) -> AttentionOutput:
         """Its sums of exponentials are in base 2."""
+        del new  # it reads pages
         out, lse = self._wrapper.run(q, pages, return_lse=True)
         return AttentionOutput(out.float(), lse.float() * math.log(2.0))
 

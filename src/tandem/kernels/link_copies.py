@@ -16,6 +16,7 @@ from torch import Tensor
 from tandem.devices.cuda.device import compute_capability, stream_handle
 from tandem.devices.cuda.memory import as_seen_by
 from tandem.kernels.tiles import USUAL_TILES, tiles_for
+from tandem.kernels.upload import upload
 from tandem.plan.binding import LongArray
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tandem.devices.batch_copies import BatchCopies
 
 _WORD_BYTES = 8
+
+_Pool = tuple[int, int]  # address and bytes
 
 
 class BlockRun(NamedTuple):
@@ -45,34 +48,66 @@ def find_runs(src_ids: LongArray, dst_ids: LongArray) -> list[BlockRun]:
     return [BlockRun(*map(int, run)) for run in zip(*columns, strict=True)]
 
 
-def copy_over_link(
-    src_pages: Tensor,  # [layers, num_src_blocks, ...page]; one of them on a GPU, the other pinned
-    src_ids: Tensor,  # int64 [n], on the host
-    dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
-    dst_ids: Tensor,  # int64 [n], on the host
-    batches: "BatchCopies | None" = None,
-) -> None:
-    """Copy whole blocks of all layers on the current stream, without waiting for it.
+class LinkCopies:
+    """Copies whole blocks between one device's memory and the host's, in stream order.
+
+    What the device is, and what a pool is to it, is asked when it is seen first: each question is
+    one to the driver. Pools in host memory must therefore live, and stay pinned or not, as long as
+    this object is used; those on the device may come and go.
 
     Args:
         batches: takes copies from and to pinned memory, which nothing else decides then.
     """
-    runs = find_runs(src_ids.numpy(), dst_ids.numpy())
-    block_bytes = src_pages[0, 0].nbytes if runs else 0
-    host = src_pages if src_pages.device.type == "cpu" else dst_pages
-    if batches is not None and host.is_pinned():
-        device = (dst_pages if host is src_pages else src_pages).device
-        copy_batched(src_pages, dst_pages, runs, batches, stream_handle(device))
-        return
-    device = (dst_pages if host is src_pages else src_pages).device
-    few = len(src_ids) * block_bytes >= len(runs) * least_copy_bytes(device)
-    if few or block_bytes % _WORD_BYTES or not host.is_pinned():
-        copy_runs(src_pages, dst_pages, runs)
-        return
-    near, far = (
-        as_seen_by(device, host) if each is host else each for each in (src_pages, dst_pages)
-    )
-    gather_blocks(near, _upload(src_ids, device), far, _upload(dst_ids, device))
+
+    def __init__(self, device: torch.device, batches: "BatchCopies | None" = None) -> None:
+        self._device, self._batches = device, batches
+        self._least_bytes = least_copy_bytes(device)
+        self._pinned: dict[_Pool, bool] = {}
+        self._seen: dict[_Pool, Tensor] = {}
+
+    def copy(
+        self,
+        src_pages: Tensor,  # [layers, num_src_blocks, ...page]; one of them on the device
+        src_ids: Tensor,  # int64 [n], on the host
+        dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
+        dst_ids: Tensor,  # int64 [n], on the host
+    ) -> None:
+        """Copy blocks of all layers on the current stream, without waiting for it."""
+        runs = find_runs(src_ids.numpy(), dst_ids.numpy())
+        if not runs:
+            return
+        from_host = src_pages.device.type == "cpu"
+        host = src_pages if from_host else dst_pages
+        pinned = self._is_pinned(host)
+        if pinned and self._batches is not None:
+            stream = stream_handle(self._device)
+            copy_batched(src_pages, dst_pages, runs, self._batches, stream)
+            return
+        block_bytes = int(_block_bytes(src_pages))
+        few = len(src_ids) * block_bytes >= len(runs) * self._least_bytes
+        if few or block_bytes % _WORD_BYTES or not pinned:
+            copy_runs(src_pages, dst_pages, runs)
+            return
+        seen = self._as_seen(host)
+        near, far = (seen, dst_pages) if from_host else (src_pages, seen)
+        gather_blocks(near, self._upload(src_ids), far, self._upload(dst_ids))
+
+    def _is_pinned(self, host: Tensor) -> bool:
+        key = host.data_ptr(), host.nbytes
+        known = self._pinned.get(key)
+        if known is None:
+            known = self._pinned[key] = host.is_pinned()
+        return known
+
+    def _as_seen(self, host: Tensor) -> Tensor:
+        key = host.data_ptr(), host.nbytes
+        known = self._seen.get(key)
+        if known is None:
+            known = self._seen[key] = as_seen_by(self._device, host)
+        return known
+
+    def _upload(self, ids: Tensor) -> Tensor:
+        return upload(ids.numpy(), self._device)
 
 
 def least_copy_bytes(device: torch.device) -> int:
@@ -127,7 +162,3 @@ def _words(pages: Tensor) -> Tensor:
     blocks, words].
     """
     return pages.flatten(2).view(torch.int64)
-
-
-def _upload(ids: Tensor, device: torch.device) -> Tensor:
-    return ids.to(device, non_blocking=True)

@@ -6,16 +6,12 @@ A *slot* is a token's place in one layer of one pool: block id * block size + of
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tandem.kernels.quantized_pages import append_quantized, gather_quantized
 from tandem.memory.quantized_page import QuantizedPage
-
-if TYPE_CHECKING:
-    from tandem.devices.batch_copies import BatchCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +138,8 @@ def copy_blocks(
     src_ids: Tensor,  # int64 [n], on the host
     dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
     dst_ids: Tensor,  # int64 [n], on the host
-    batches: "BatchCopies | None" = None,
 ) -> None:
-    """Copy whole blocks of all layers from one pool to another, byte for byte, in the order of the
-    current stream if there is one.
-
-    Args:
-        batches: takes copies over a link, if that is asked for.
+    """Copy whole blocks of all layers from one pool to another in the same memory, byte for byte.
 
     Raises:
         ValueError: the pools differ in element type, layers or page shape.
@@ -156,12 +147,6 @@ def copy_blocks(
     source, target = _layout(src_pages), _layout(dst_pages)
     if source != target:
         raise ValueError(f"KV pools differ in layout: {source} and {target}")
-    if batches is not None or src_pages.device != dst_pages.device:
-        # Imported where there is a link: a first token waits for what is imported.
-        from tandem.kernels.link_copies import copy_over_link
-
-        copy_over_link(src_pages, src_ids, dst_pages, dst_ids, batches)
-        return
     src_ids, dst_ids = src_ids.to(src_pages.device), dst_ids.to(dst_pages.device)
     for src, dst in zip(src_pages, dst_pages, strict=True):  # per layer bounds the staging buffer
         dst.index_copy_(0, dst_ids, src.index_select(0, src_ids))

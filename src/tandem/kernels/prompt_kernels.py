@@ -6,7 +6,7 @@ whose keys are all in this tier, and windows only if it has them.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape
 from tandem.kernels.tier_kernels import MergingKernels, PlannedAttention, StaticKernels
 from tandem.plan.binding import IntArray, LongArray, TierAttention
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +42,36 @@ class PromptRows:
         """Of all rows."""
         return int(self.query_start[-1])
 
+    def chosen(self, rows: "NDArray[np.bool_]") -> "PromptRows":
+        """Some of them: bool [rows]."""
+        counts = np.diff(self.query_start)[rows]
+        starts = np.cumsum([0, *counts]).astype(np.int32)
+        return PromptRows(starts, self.num_keys[rows], self.block_table[rows], self.window)
+
+    def tokens_of(self, rows: "NDArray[np.bool_]") -> LongArray:
+        """Where the tokens of some rows, bool [rows], are among all: int64."""
+        return np.flatnonzero(np.repeat(rows, np.diff(self.query_start)))
+
+
+@dataclass(frozen=True, slots=True)
+class NewKeys:
+    """Keys and values of the same tokens as queries, as they were appended to pages, or will be:
+    [t, kv_heads, head_dim] each, in the type that pages hold.
+    """
+
+    key: Tensor
+    value: Tensor
+
 
 class PromptCalls(Protocol):
     """What a library has planned for some rows; serves every layer of the same window."""
 
-    def attend(self, q: Tensor, pages: Tensor) -> AttentionOutput:
-        """Attention of q `[t, heads, head_dim]`, all tokens of the rows, over one layer's pages."""
+    def attend(self, q: Tensor, pages: Tensor, new: NewKeys | None = None) -> AttentionOutput:
+        """Attention of q `[t, heads, head_dim]`, all tokens of the rows, over one layer's pages.
+
+        Args:
+            new: of the same tokens, for libraries that need not find them in pages.
+        """
         ...
 
 
@@ -118,14 +145,22 @@ class PromptKernels:
         own = self._kernels.plan_static(position, table, window)
         return SharedAttention(own, own.num_tokens, None, own.num_tokens)
 
-    def attend(self, q: Tensor, pages: Tensor, planned: PlannedAttention) -> AttentionOutput:
-        """Each its rows."""
+    def attend(
+        self, q: Tensor, pages: Tensor, planned: PlannedAttention, new: NewKeys | None = None
+    ) -> AttentionOutput:
+        """Each its rows.
+
+        Args:
+            new: keys and values of all tokens of `q`, where they are at hand.
+        """
         assert isinstance(planned, SharedAttention)
         parts: list[AttentionOutput] = []
         if planned.own is not None:
             parts.append(self._kernels.attend(q[: planned.own_tokens], pages, planned.own))
         if planned.prompts is not None:
-            parts.append(planned.prompts.attend(q[planned.own_tokens :].contiguous(), pages))
+            rest = slice(planned.own_tokens, None)
+            own = None if new is None else NewKeys(new.key[rest], new.value[rest])
+            parts.append(planned.prompts.attend(q[rest].contiguous(), pages, own))
         if len(parts) == 1:
             return parts[0]
         return AttentionOutput(*(torch.cat(both) for both in zip(*parts, strict=True)))

@@ -41,6 +41,39 @@ class SampledTokens:
     top_logprobs: Tensor | None
 
 
+@dataclass(frozen=True, slots=True)
+class Likeliest:
+    """Of each row of logits, what a greedy row of `sample` gets; in memory of somebody's.
+
+    Attributes:
+        token_ids: int64 [n_logits]. valid: bool [n_logits].
+    """
+
+    token_ids: Tensor
+    valid: Tensor
+
+    def find(self, logits: Tensor) -> None:
+        """Of logits [n_logits, vocab], into this memory; asks the host for nothing."""
+        peak, token_ids = logits.max(-1)
+        self.token_ids.copy_(token_ids)
+        self.valid.copy_(torch.isfinite(peak))
+
+    def first(self, rows: int) -> "Likeliest":
+        """Of the first rows, where they lie."""
+        return Likeliest(self.token_ids[:rows], self.valid[:rows])
+
+    def of(self, rows: SamplingRows) -> SampledTokens:
+        """Of rows that are `chosen_by_likeliest`, in memory of their own."""
+        index = upload(rows.logits_index, self.token_ids.device)
+        chosen = self.token_ids.index_select(0, index), self.valid.index_select(0, index)
+        return SampledTokens(*chosen, None, None, None)
+
+
+def chosen_by_likeliest(rows: SamplingRows) -> bool:
+    """Whether nothing but the largest of each row's logits decides, and nothing else is asked."""
+    return rows.greedy and rows.logprobs is None and not needs_adjustment(rows)
+
+
 def sample(
     logits: Tensor,  # [n_logits, vocab]; any floating type, not changed
     rows: SamplingRows,

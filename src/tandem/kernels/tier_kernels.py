@@ -63,7 +63,7 @@ class TierKernels(Protocol):
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
     ) -> None:
-        """`pages.copy_blocks`, ids on the host; one of the pools is this tier's."""
+        """`pages.copy_blocks`, ids on the host; both pools in this tier's memory."""
         ...
 
 
@@ -179,5 +179,5 @@ class ReferenceKernels:
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
     ) -> None:
-        """Between any devices."""
+        """Indexed copies."""
         copy_blocks(src_pages, src_ids, dst_pages, dst_ids)

@@ -132,7 +132,7 @@ def expert_total(
     shares: Tensor,  # float32 [T, k]
     gate_up: ExpertMap,
     down: ExpertMap,
-    activation: Callable[[Tensor], Tensor],
+    gated: Callable[[Tensor, Tensor], Tensor],
     unit: TritonDevice,
 ) -> Tensor:
     """What experts here add to the residual: float32 [T, hidden].
@@ -140,7 +140,7 @@ def expert_total(
     As many tokens at a time as take `EXPERT_SCRATCH_BYTES`.
 
     Args:
-        activation: of a tensor; gives new memory.
+        gated: the activation of gates, times ups: [places, inner] each; gives new memory.
     """
     tokens, per_token = experts.shape
     total = torch.empty((tokens, down.outputs), dtype=torch.float32, device=x.device)
@@ -151,8 +151,7 @@ def expert_total(
         chosen = Chosen.of(experts[part], gate_up.count)
         both = multiply_experts(x[part], gate_up, chosen, None, unit)
         gate, up = both.chunk(2, dim=-1)
-        inner = activation(gate).mul_(up)
-        added = multiply_experts(inner, down, chosen, shares[part].contiguous(), unit)
+        added = multiply_experts(gated(gate, up), down, chosen, shares[part].contiguous(), unit)
         torch.sum(added.view(-1, per_token, down.outputs), dim=1, out=total[part])
     return total
 

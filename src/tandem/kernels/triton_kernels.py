@@ -243,7 +243,7 @@ class TritonKernels:
     def copy_blocks(
         self, src_pages: Tensor, src_ids: Tensor, dst_pages: Tensor, dst_ids: Tensor
     ) -> None:
-        """Between any devices."""
+        """Torch's indexed copies."""
         copy_blocks(src_pages, src_ids, dst_pages, dst_ids)
 
 

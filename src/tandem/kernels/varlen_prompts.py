@@ -1,10 +1,12 @@
-"""Prompts by torch's `varlen_attn` (FlashAttention), over keys and values that are gathered before.
+"""Prompts by torch's `varlen_attn` (FlashAttention): rows without a prefix over their own keys and
+values as they come, others over those that are gathered from pages before.
 
 Signature and meaning: torch.nn.attention.varlen of torch 2.11 to 2.13.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,8 +14,11 @@ from torch import Tensor
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape
-from tandem.kernels.prompt_kernels import PromptCalls, PromptRows, key_places
+from tandem.kernels.prompt_kernels import NewKeys, PromptCalls, PromptRows, key_places
 from tandem.kernels.upload import upload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MAX_HEAD_DIM = 256  # of FlashAttention; a multiple of 8
 ARGUMENTS = frozenset({"return_aux", "scale", "window_size"})
@@ -55,13 +60,19 @@ class VarlenPrompts:
         return "torch's varlen_attn"
 
     def plan(self, rows: PromptRows) -> PromptCalls:
-        """Where each key lies, and lengths."""
-        block, offset = key_places(rows, self._shape.block_size)
+        """Rows whose keys are all of this step by themselves: theirs need not be gathered."""
+        fresh = rows.num_keys == np.diff(rows.query_start)
+        parts = [self._part(rows, chosen) for chosen in (fresh, ~fresh) if chosen.any()]
+        return _Calls(self._attend, parts)
+
+    def _part(self, rows: PromptRows, chosen: "NDArray[np.bool_]") -> "_Part":
+        own, whole = rows.chosen(chosen), bool(chosen.all())
+        block, offset = key_places(own, self._shape.block_size)
         options = {
-            "cu_seq_q": upload(rows.query_start.astype(np.int32), self._device),
-            "cu_seq_k": upload(np.cumsum([0, *rows.num_keys]).astype(np.int32), self._device),
-            "max_q": int(np.diff(rows.query_start).max()),
-            "max_k": int(rows.num_keys.max()),
+            "cu_seq_q": upload(own.query_start.astype(np.int32), self._device),
+            "cu_seq_k": upload(np.cumsum([0, *own.num_keys]).astype(np.int32), self._device),
+            "max_q": int(np.diff(own.query_start).max()),
+            "max_k": int(own.num_keys.max()),
             "return_aux": self._with_lse,
             "scale": self._scale,
             # to the left beside a token's own, -1: all; none to the right: causal
@@ -69,22 +80,64 @@ class VarlenPrompts:
         }
         if self._asks_for_groups:
             options[GROUPS] = self._heads != self._shape.kv_heads
-        places = upload(block, self._device), upload(offset, self._device)
-        return _Calls(self._attend, places, options)
+        return _Part(
+            None if whole else upload(rows.tokens_of(chosen), self._device),
+            own.num_tokens == len(block),
+            upload(block, self._device),
+            upload(offset, self._device),
+            options,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some rows, by one call.
+
+    Attributes:
+        tokens: int64; theirs among all rows'; None: they are all.
+        is_fresh: their keys are their tokens' own.
+        block, offset: of their keys, int64 [keys].
+    """
+
+    tokens: Tensor | None
+    is_fresh: bool
+    block: Tensor
+    offset: Tensor
+    options: dict[str, Any]
+
+    def keys_values(self, pages: Tensor, new: NewKeys | None) -> tuple[Tensor, Tensor]:
+        """As they came, where they did in this step; else from the pages: [keys, ...] each."""
+        if self.is_fresh and new is not None:
+            return _selected(new.key, self.tokens), _selected(new.value, self.tokens)
+        held = pages[self.block, :, :, self.offset]  # [keys, 2, kv_heads, head_dim]
+        return held[:, 0], held[:, 1]
 
 
 class _Calls:
-    def __init__(
-        self,
-        attend: Callable[..., Any],
-        places: tuple[Tensor, Tensor],  # int64 [keys] each
-        options: dict[str, Any],
-    ) -> None:
-        self._attend, self._places, self._options = attend, places, options
+    def __init__(self, attend: Callable[..., Any], parts: Sequence[_Part]) -> None:
+        self._attend, self._parts = attend, parts
 
-    def attend(self, q: Tensor, pages: Tensor) -> AttentionOutput:
+    def attend(self, q: Tensor, pages: Tensor, new: NewKeys | None = None) -> AttentionOutput:
         """The kernel's sums come as [heads, tokens]."""
-        block, offset = self._places
-        held = pages[block, :, :, offset]  # [keys, 2, kv_heads, head_dim]
-        out, lse = self._attend(q, held[:, 0], held[:, 1], **self._options)
+        if len(self._parts) == 1:
+            return self._call(self._parts[0], q, pages, new)
+        result = AttentionOutput(
+            torch.empty(q.shape, dtype=torch.float32, device=q.device),
+            torch.empty(q.shape[:2], dtype=torch.float32, device=q.device),
+        )
+        for part in self._parts:
+            made = self._call(part, q, pages, new)
+            assert part.tokens is not None
+            result.out.index_copy_(0, part.tokens, made.out)
+            result.lse.index_copy_(0, part.tokens, made.lse)
+        return result
+
+    def _call(self, part: _Part, q: Tensor, pages: Tensor, new: NewKeys | None) -> AttentionOutput:
+        key, value = part.keys_values(pages, new)
+        out, lse = self._attend(_selected(q, part.tokens), key, value, **part.options)
         return AttentionOutput(out.float(), lse.float().T.contiguous())
+
+
+def _selected(tensor: Tensor, tokens: Tensor | None) -> Tensor:
+    """Of some tokens; None: of all."""
+    return tensor if tokens is None else tensor.index_select(0, tokens)

@@ -30,16 +30,16 @@ class ExpertSteps:
     Experts whose weights are not among the layer's are another device's, and left out.
 
     Args:
-        activation: of a tensor; gives new memory.
+        gated: the activation of a gate, times its up; gives new memory.
 
     Attributes:
         most_held_still: of up to so many tokens every expert is computed for each, where Triton is
             not, so that nothing depends on what was chosen: for emulated graphs. Else 0.
     """
 
-    def __init__(self, experts: ExpertSpec, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, experts: ExpertSpec, gated: Callable[[Tensor, Tensor], Tensor]) -> None:
         self._experts = experts
-        self._activation = activation
+        self._gated = gated
         self._maps: dict[int, tuple[Modules, tuple[ExpertMap, ExpertMap] | None]] = {}
         self.most_held_still = 0
         self.singles: Mapping[str, Step] = {
@@ -87,7 +87,7 @@ class ExpertSteps:
             return None
         x, chosen = taken(state.x, "x"), taken(state.experts, "experts")
         shares = taken(state.expert_weights, "expert_weights")
-        return expert_total(x, chosen, shares, *maps, self._activation, unit)
+        return expert_total(x, chosen, shares, *maps, self._gated, unit)
 
     def _maps_of(self, weights: Modules) -> "tuple[ExpertMap, ExpertMap] | None":
         known = self._maps.get(id(weights))
@@ -133,7 +133,7 @@ class ExpertSteps:
         """One expert's results for some rows."""
         both = linear(weights[f"experts.{expert}.gate_up"], x)
         gate, up = both.chunk(2, dim=-1)
-        inner = self._activation(gate).mul_(up)
+        inner = self._gated(gate, up)
         return linear(weights[f"experts.{expert}.down"], inner)
 
     def _gate(self, weights: Modules, state: LayerState) -> None:

@@ -67,7 +67,7 @@ class LayerSteps:
         }
         self.experts: ExpertSteps | None = None
         if spec.experts is not None:
-            self.experts = ExpertSteps(spec.experts, partial(activate, spec.activation))
+            self.experts = ExpertSteps(spec.experts, partial(gated, spec.activation))
             self._singles = {**self._singles, **self.experts.singles}
             self._fused = {**self._fused, **self.experts.fused}
 

@@ -10,6 +10,7 @@ import torch
 from tandem.devices.cuda.driver import CudaDriver, open_stream_counters
 from tandem.devices.cuda.graphs import CudaGraphs
 from tandem.devices.cuda.memory import CudaMemory, give_back_memory, pin
+from tandem.kernels.link_copies import LinkCopies
 from tandem.models.model import Model
 from tandem.plan.program import Queue
 from tandem.runtime.assemble import Assembled
@@ -33,8 +34,9 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
     """A CUDA device: streams and events, one launching thread per queue."""
     uploads: list[Callable[[torch.Tensor], torch.Tensor]] = []
     machine = build_machine(model, sizes, lambda tensor: uploads[0](tensor), pin)
-    if sizes.batched_copies:
-        machine.runner.batches = _batch_copies()
+    if sizes.host_blocks:
+        batches = _batch_copies() if sizes.batched_copies else None
+        machine.runner.moves.link = LinkCopies(model.device, batches)
     if sizes.graphs is not None:
         maker = CudaGraphs(model.device)
         record_graphs(machine, model, sizes.graphs, sizes.page.block_size, maker)

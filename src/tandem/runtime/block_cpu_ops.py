@@ -20,7 +20,8 @@ from tandem.plan.template_builder import (
 )
 from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.column_ops import ColumnOps
-from tandem.runtime.cpu_layer_ops import CpuLayerOps, attending, on_host
+from tandem.runtime.cpu_layer_ops import CpuLayerOps, attending
+from tandem.runtime.host_copies import HostCopies
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates, merge_parts, qkv_of
 from tandem.runtime.layer_plans import Selection
@@ -53,8 +54,10 @@ class BlockCpuOps:
         upload: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         self._buffers = buffers
-        self._sweeps = CpuLayerOps(model.host, buffers, model.dtype, upload)
-        self._columns = ColumnOps(model, buffers, self._sweeps.brought)
+        # what blocks take of host memory is planned to the byte: pinned memory is rounded up
+        self._copies = HostCopies(upload)
+        self._sweeps = CpuLayerOps(model.host, buffers, model.dtype, self._copies)
+        self._columns = ColumnOps(model, buffers, self._copies)
         self._on_host = LaneStates(buffers, HOST_STATE, Place.HOST)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
             **{each: self._sweeps.table[each] for each in _AS_IN_SWEEPS},
@@ -91,15 +94,16 @@ class BlockCpuOps:
             self._buffers.put((QKV, lane.key), Place.DEVICE, brought, running.op.queue)
 
     def _fetch_partials(self, running: Running) -> None:
+        fetched = self._copies.fetched
         for lane in self._on_host.lanes(running):
             key, queue = (DEVICE_PARTIAL, lane.key), running.op.queue
             parts = self._get(running, DEVICE_PARTIAL, lane)
-            fetched = tuple(
-                (None if index is None else on_host(index), (on_host(out), on_host(lse)))
+            there = tuple(
+                (None if index is None else fetched(index), (fetched(out), fetched(lse)))
                 for index, (out, lse) in parts
             )
             self._buffers.discard(key, queue)
-            self._buffers.put((FETCHED_PARTIAL, lane.key), Place.HOST, fetched, queue)
+            self._buffers.put((FETCHED_PARTIAL, lane.key), Place.HOST, there, queue)
 
     def _merge(self, running: Running) -> None:
         """Attention over all parts of the keys, which the layer goes on with."""

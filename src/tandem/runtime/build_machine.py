@@ -106,21 +106,22 @@ def build_machine(
         model.spec, page, device, model.dtype, host_only=host_only, pool=pool,
         attention=sizes.attention,
     )  # fmt: skip
+    staged = staged_kernels(model, page, kernels)
     passing = None
     if sizes.blocks is not None:
         passing = PassingMemory(
             sizes.blocks,
             page,
-            _slot_kernels(model, page, kernels),
+            staged,
             model.spec.hidden_size,
             model.dtype,
             device,
             pin,
         )
-    runner = OpRunner(model, kv, buffers, slots, upload, kernels, passing)
     # what blocks of batches take of the host's memory is planned to the byte, without rounding up
     pins = device.type == "cuda" and sizes.blocks is None
     pinned = partial(pinned_bytes, node=device_node(device)) if pins else None
+    runner = OpRunner(model, kv, buffers, slots, upload, kernels, passing, staged, pinned)
     staging = StagingShape.of(model.spec, model.dtype, pinned)
     slot_kernels = None if passing is None else passing.kernels
     contexts = ContextCache(device, kernels, model.spec.layer_windows, staging, slot_kernels)
@@ -130,10 +131,10 @@ def build_machine(
     return machine
 
 
-def _slot_kernels(
+def staged_kernels(
     model: Model, page: KVPageSpec, kernels: Mapping[Tier, TierKernels]
 ) -> TierKernels:
-    """What the accelerator attends with to pages of the host's type."""
+    """The accelerator's, for pages of the host's type."""
     if not page.converts:
         return kernels[Tier.DEVICE]
     return device_kernels(model.spec, page_shape(page.on(Tier.HOST)), model.device, model.dtype)

@@ -25,6 +25,7 @@ from tandem.plan.template_builder import (
     STATE,
 )
 from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.host_copies import HostCopies
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates
 from tandem.runtime.running import Running
@@ -34,13 +35,11 @@ class ColumnOps:
     """Executes the operations of divided MLPs in `plan.block_cpu_layers`.
 
     Args:
-        bring: a host tensor to the accelerator, in its activations' type.
+        copies: over the link.
     """
 
-    def __init__(
-        self, model: Model, buffers: BufferSpace, bring: Callable[[torch.Tensor], torch.Tensor]
-    ) -> None:
-        self._model, self._buffers, self._bring = model, buffers, bring
+    def __init__(self, model: Model, buffers: BufferSpace, copies: HostCopies) -> None:
+        self._model, self._buffers, self._copies = model, buffers, copies
         self._on_host = LaneStates(buffers, HOST_STATE, Place.HOST)
         self._on_device = LaneStates(buffers, STATE, Place.DEVICE)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
@@ -125,9 +124,12 @@ class ColumnOps:
             return False
         for lane in self._on_host.lanes(running):
             own = self._taken(running, COLUMN_SUM, lane)
-            fetched = torch.empty(own.shape, dtype=self._maths.dtype).copy_(own)
+            fetched = self._copies.fetched(own, self._maths.dtype)
             self._put(running, FETCHED_COLUMNS, lane, fetched, Place.HOST)
         return True
+
+    def _bring(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._copies.brought(tensor, self._model.dtype)
 
     def _add_there(self, running: Running) -> None:
         for lane in self._on_host.lanes(running):

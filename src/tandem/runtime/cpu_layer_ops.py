@@ -20,13 +20,12 @@ from tandem.plan.template_builder import (
     STATE,
 )
 from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.host_copies import HostCopies
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates, merge_parts, qkv_of
 from tandem.runtime.layer_plans import Selection
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
-
-_CPU = torch.device("cpu")
 
 
 class CpuLayerOps:
@@ -35,7 +34,7 @@ class CpuLayerOps:
     Args:
         layers: the maths; None if the model has no such layers.
         dtype: of the accelerator's activations.
-        upload: brings a host tensor to the accelerator on the current queue.
+        copies: over the link.
     """
 
     def __init__(
@@ -43,12 +42,12 @@ class CpuLayerOps:
         layers: HostLayers | None,
         buffers: BufferSpace,
         dtype: torch.dtype,
-        upload: Callable[[torch.Tensor], torch.Tensor],
+        copies: HostCopies,
     ) -> None:
         self._layers = layers
         self._buffers = buffers
         self._dtype = dtype
-        self._upload = upload
+        self.copies = copies
         self._on_host = LaneStates(buffers, HOST_STATE, Place.HOST)
         self._on_device = LaneStates(buffers, STATE, Place.DEVICE)
         self.table: dict[tuple[OpKind, Part, Queue], Callable[[Running], None]] = {
@@ -74,8 +73,8 @@ class CpuLayerOps:
     def _fetch_routed(self, running: Running) -> None:
         for lane in self._on_host.lanes(running):
             routed, state = self._on_device.get(running, lane), self._fetched(running, lane)
-            state.experts = taken(routed.experts, "experts").to(_CPU, copy=True)
-            state.expert_weights = taken(routed.expert_weights, "weights").to(_CPU, copy=True)
+            state.experts = self.copies.fetched(taken(routed.experts, "experts"))
+            state.expert_weights = self.copies.fetched(taken(routed.expert_weights, "weights"))
             self._on_host.put(running, lane, state)
 
     def _fetched(self, running: Running, lane: LaneContext) -> LayerState:
@@ -83,7 +82,7 @@ class CpuLayerOps:
         positions = lane.slot.binding.positions.astype(np.int64)
         return LayerState(
             positions=torch.from_numpy(positions),
-            residual=torch.empty(residual.shape, dtype=self._maths.dtype).copy_(residual),
+            residual=self.copies.fetched(residual, self._maths.dtype),
         )
 
     def upload_residual(self, running: Running) -> None:
@@ -156,7 +155,7 @@ class CpuLayerOps:
             if lane.tiers[Tier.DEVICE].plans is None:
                 continue
             parts = self._get(running, DEVICE_PARTIAL, lane)
-            fetched = tuple(map(on_host, parts))
+            fetched = tuple(map(self.copies.fetched, parts))
             self._put(running, FETCHED_PARTIAL, lane, fetched, Place.HOST)
 
     def _merge(self, running: Running) -> None:
@@ -180,7 +179,7 @@ class CpuLayerOps:
 
     def brought(self, tensor: torch.Tensor) -> torch.Tensor:
         """On the accelerator, in its activations' type."""
-        return self._upload(tensor.to(self._dtype))
+        return self.copies.brought(tensor, self._dtype)
 
     def _get(self, running: Running, name: str, lane: LaneContext) -> tuple[torch.Tensor, ...]:
         value = self._buffers.get((name, lane.key), running.op.queue, running)
@@ -191,11 +190,6 @@ class CpuLayerOps:
         self, running: Running, name: str, lane: LaneContext, value: object, place: Place
     ) -> None:
         self._buffers.put((name, lane.key), place, value, running.op.queue)
-
-
-def on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy there."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
 
 
 def attending(lane: LaneContext, tier: Tier) -> Selection:

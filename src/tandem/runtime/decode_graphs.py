@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tandem.kernels.sampling import Likeliest
 from tandem.kernels.tier_kernels import StaticKernels
 from tandem.plan.binding import LaneBinding
 from tandem.plan.decode_sweep import bucket_of, decode_template, decodes_on_accelerator
@@ -20,6 +21,7 @@ from tandem.plan.template_builder import LOGITS
 from tandem.plan.templates import sweep_template
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.decode_inputs import BucketInputs, DecodeArrays, DecodeInputs
+from tandem.runtime.graph_logits import GraphLogits
 from tandem.runtime.graph_maker import GraphMaker, require_close
 from tandem.runtime.lane_context import LaneContext, TierContext
 from tandem.runtime.layer_plans import LayerPlans
@@ -83,6 +85,11 @@ class DecodeGraphs:
         self._run, self._buffers, self._kernels = run, buffers, kernels
         self._sizes, self._maker = sizes, maker
         self._inputs = DecodeInputs(max(sizes.buckets), sizes.max_blocks, sizes.spare, device)
+        rows = max(sizes.buckets)
+        self._likeliest = Likeliest(
+            torch.zeros(rows, dtype=torch.int64, device=device),
+            torch.zeros(rows, dtype=torch.bool, device=device),
+        )
         self._graphs: dict[int, _Recorded] = {}
         self.num_replayed = 0
         self.recording = Recording()
@@ -115,7 +122,9 @@ class DecodeGraphs:
         lane = self._lane(inputs)
 
         def work() -> Tensor:
-            return self._sweep(template, self._planned(lane, inputs))
+            logits = self._sweep(template, self._planned(lane, inputs))
+            self._likeliest.first(bucket).find(logits)
+            return logits
 
         self._fill(bucket, token=0, position=0)
         work()  # compiles and allocates what is kept
@@ -177,10 +186,10 @@ class DecodeGraphs:
         lane = replace(self._graphs[bucket].lane, slot=slot, decode=arrays)
         return ProgramContext(replace(program, template=decode_template()), [lane])
 
-    def run(self, arrays: DecodeArrays) -> Tensor:
-        """Launch a step; its logits hold until the next one is launched: float32 [rows, vocab]."""
+    def run(self, arrays: DecodeArrays) -> GraphLogits:
+        """Launch a step; what it leaves holds until the next one is launched."""
         graph = self._graphs[arrays.bucket]
         self._inputs.fill(arrays, self._maker)
         graph.replay()
         self.num_replayed += 1
-        return graph.logits[: arrays.rows]
+        return GraphLogits(graph.logits[: arrays.rows], self._likeliest.first(arrays.rows))

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tandem.kernels.dense import AttentionOutput
-from tandem.kernels.page_conversion import convert_blocks
-from tandem.kernels.pages import copy_blocks
+from tandem.kernels.prompt_kernels import NewKeys, PromptKernels
 from tandem.kernels.tier_kernels import MergingKernels, TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
@@ -26,10 +25,12 @@ from tandem.plan.template_builder import (
 )
 from tandem.runtime.buffers import BufferSpace, Place
 from tandem.runtime.cpu_layer_ops import CpuLayerOps
+from tandem.runtime.host_copies import HostCopies
 from tandem.runtime.kv_store import KVStore
-from tandem.runtime.lane_context import LaneContext
+from tandem.runtime.lane_context import LaneContext, TierContext
 from tandem.runtime.lane_states import LaneStates, Partial, merge_parts, qkv_of
 from tandem.runtime.layer_plans import select
+from tandem.runtime.page_moves import PageMoves
 from tandem.runtime.passing_memory import PassingMemory
 from tandem.runtime.running import Running
 from tandem.runtime.sampling_ops import SamplingOps
@@ -37,7 +38,6 @@ from tandem.spec.operations import Stage
 from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
-    from tandem.devices.batch_copies import BatchCopies
     from tandem.runtime.block_ops import BlockOps
     from tandem.runtime.decode_graphs import DecodeGraphs
     from tandem.runtime.layer_graphs import LayerGraphs
@@ -52,10 +52,13 @@ class OpRunner:
         kernels: what attends and appends in each tier.
         passing: memory of KV that passes through the accelerator; the programs are then those of a
             block, else sweeps.
+        staged: the accelerator's kernels for pages of the host's type; None: pages are of one type.
+        pinned: as `StagingShape.pinned`, for layers of sweeps on the CPU.
 
     Attributes:
         graphs: what SWEEP operations run; None: there are none.
         layer_graphs: what runs other sweeps' POST and PRE, where it can; None: there are none.
+        moves: KV blocks between the tiers.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class OpRunner:
         upload: Callable[[torch.Tensor], torch.Tensor],
         kernels: dict[Tier, TierKernels],
         passing: PassingMemory | None = None,
+        staged: TierKernels | None = None,
+        pinned: Callable[[int], torch.Tensor] | None = None,
     ) -> None:
         self._model = model
         self.weights = model.weights
@@ -81,9 +86,10 @@ class OpRunner:
         self.blocks: BlockOps | None = None
         self.graphs: DecodeGraphs | None = None
         self.layer_graphs: LayerGraphs | None = None
-        self.batches: BatchCopies | None = None
+        self.moves = PageMoves(kv, kernels, kernels[Tier.DEVICE] if staged is None else staged)
         if passing is None:
-            self._special = CpuLayerOps(model.host, buffers, model.dtype, upload).table
+            copies = HostCopies(upload, pinned)
+            self._special = CpuLayerOps(model.host, buffers, model.dtype, copies).table
         else:
             # Imported where there are blocks: a first token waits for what is imported.
             from tandem.runtime import block_ops
@@ -104,7 +110,7 @@ class OpRunner:
             (OpKind.ATTEND, Part.NONE): self._attend,
             (OpKind.COPY, Part.QKV): self._stage_qkv,
             (OpKind.COPY, Part.PARTIAL): self._stage_partial,
-            (OpKind.COPY, Part.PAGES): self._copy_pages,
+            (OpKind.COPY, Part.PAGES): self.moves.move,
             (OpKind.COPY, Part.TOKENS): self.sampling.fetch_tokens,
             (OpKind.MERGE, Part.NONE): self._merge,
             (OpKind.SAMPLE, Part.NONE): self.sampling.sample,
@@ -260,7 +266,7 @@ class OpRunner:
                 query = self._get(running, HOST_QKV, lane)[0]
             else:
                 query = select(self._device_qkv(running, lane)[0], tier.attend)
-            result = self.kernels[tier_name].attend(query, pages, tier.plans.of(running.op.layer))
+            result = self._attended(running, lane, query, pages)
             if on_host:
                 staging = lane.host_staging
                 staging.out.copy_(result.out)
@@ -271,6 +277,19 @@ class OpRunner:
                 self._put(running, DEVICE_PARTIAL, lane, (result.out, result.lse))
                 if _is_staged(running.op):  # the arena counts it for this layer only
                     self._buffers.discard((STAGED_QKV, lane.key), running.op.queue)
+
+    def _attended(
+        self, running: Running, lane: LaneContext, query: torch.Tensor, pages: torch.Tensor
+    ) -> AttentionOutput:
+        tier_name = _tier(running.op)
+        tier, kernels = lane.tiers[tier_name], self.kernels[tier_name]
+        assert tier.plans is not None
+        planned = tier.plans.of(running.op.layer)
+        # a prompt's own keys need not be looked for where they were just put
+        if isinstance(kernels, PromptKernels) and _is_whole(tier):
+            _, key, value = self._device_qkv(running, lane)
+            return kernels.attend(query, pages, planned, NewKeys(key, value))
+        return kernels.attend(query, pages, planned)
 
     def _device_qkv(self, running: Running, lane: LaneContext) -> tuple[torch.Tensor, ...]:
         """Of a layer computed here, or staged by one that the CPU computes."""
@@ -317,23 +336,6 @@ class OpRunner:
         here, there = (AttentionOutput(*part) for _, part in parts)
         return kernels.merge(here, there, lane.places, query.dtype)
 
-    # --- page copies ----------------------------------------------------------------------------
-
-    def _copy_pages(self, running: Running) -> None:
-        transfer = running.context.pages[(running.op.queue, running.op.ordinal)]
-        source = self._kv.all_layers(transfer.source, running.op.queue)
-        target = self._kv.all_layers(transfer.target, running.op.queue)
-        source_ids = torch.from_numpy(transfer.source_blocks).long()
-        target_ids = torch.from_numpy(transfer.target_blocks).long()
-        if self._kv.page.converts:
-            source_ids, target_ids = source_ids.to(source.device), target_ids.to(target.device)
-            reader, writer = self.kernels[transfer.source], self.kernels[transfer.target]
-            convert_blocks(source, source_ids, reader, target, target_ids, writer)
-        elif self.batches is not None:
-            copy_blocks(source, source_ids, target, target_ids, self.batches)
-        else:
-            self.kernels[Tier.HOST].copy_blocks(source, source_ids, target, target_ids)
-
     # --- buffers --------------------------------------------------------------------------------
 
     def _get(self, running: Running, name: str, lane: LaneContext) -> tuple[torch.Tensor, ...]:
@@ -359,3 +361,8 @@ def _tier(op: ProgramOp) -> Tier:
 
 def _is_staged(op: ProgramOp) -> bool:
     return any(ref.name == STAGED_QKV for ref in op.reads)
+
+
+def _is_whole(tier: TierContext) -> bool:
+    """Whether all tokens of a lane attend and append in a tier."""
+    return tier.attend is None and tier.append is None and tier.slots is not None

@@ -36,11 +36,12 @@ def record_sizes(
 
     Args:
         record: one size. Its `RuntimeError`, torch's own or of a device that cannot record
-            something, is the end, and the problem.
+            something, is the problem; and the end, unless no size before could be recorded: the
+            largest may lack memory that others do not need.
         at_least: so many are begun however little time there is.
     """
     begun_s = before_s = time.perf_counter()
-    taken, problem, last_s = taken_bytes(), None, 0.0
+    taken, problem, last_s, failed, made = taken_bytes(), None, 0.0, None, 0
     for number, size in enumerate(by_use(sizes)):
         if number >= at_least and before_s - begun_s + last_s >= limit_s:
             problem = f"recording more would take longer than {limit_s:.0f} s"
@@ -50,9 +51,11 @@ def record_sizes(
             problem = _problem_of(record, size)
             taken, now_s = taken_bytes(), time.perf_counter()
             last_s, before_s = now_s - before_s, now_s
-        if problem is not None:
+            made += problem is None
+        failed = failed or problem
+        if problem is not None and made:
             break
-    return Recording(problem, time.perf_counter() - begun_s, taken)
+    return Recording(failed, time.perf_counter() - begun_s, taken)
 
 
 def by_use(sizes: Iterable[int]) -> tuple[int, ...]:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tandem.kernels.sampling import SampledTokens, sample
+from tandem.kernels.sampling import SampledTokens, chosen_by_likeliest, sample
+from tandem.plan.binding import SamplingRows
 from tandem.plan.events import TokensSampled
 from tandem.plan.template_builder import LOGITS, SAMPLED
 from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.graph_logits import GraphLogits
 from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.running import Running
 
@@ -51,9 +53,7 @@ class SamplingOps:
                 continue
             rows = context.program.sampling[index]
             lane = forward.lanes[_forward_lane(context, index)]
-            logits = self._buffers.get((LOGITS, lane.key), running.op.queue)
-            assert isinstance(logits, torch.Tensor)
-            chosen = sample(logits, rows)
+            chosen = _chosen(self._buffers.get((LOGITS, lane.key), running.op.queue), rows)
             rows_index = self._upload(torch.from_numpy(rows.rows.astype(np.int64)))
             self._slots.index_copy_(0, rows_index, chosen.token_ids)
             self._buffers.put(
@@ -77,6 +77,16 @@ class SamplingOps:
             here = held.tokens
             self._fetched[(context.program.step_id, index)] = _Fetched(here, _to_host(here))
             self._buffers.drop(key[1])
+
+
+def _chosen(logits: object, rows: SamplingRows) -> SampledTokens:
+    """A graph has looked for the likeliest tokens already."""
+    if isinstance(logits, GraphLogits):
+        if chosen_by_likeliest(rows):
+            return logits.likeliest.of(rows)
+        logits = logits.logits
+    assert isinstance(logits, torch.Tensor)
+    return sample(logits, rows)
 
 
 def _forward_lane(context: ProgramContext, index: int) -> int:

@@ -14,7 +14,7 @@ from tandem.devices.batch_copies import BatchCopies
 from tandem.kernels import link_copies
 from tandem.kernels.link_copies import (
     BlockRun,
-    copy_over_link,
+    LinkCopies,
     copy_runs,
     find_runs,
     gather_blocks,
@@ -69,7 +69,8 @@ def test_batches_move_the_same_bytes_where_memory_is_pinned(
         monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor, pinned=pinned: pinned)
         target = torch.zeros_like(expected)
         driver.streams.clear()
-        copy_over_link(source, src_ids, target, dst_ids, BatchCopies(driver))
+        link = LinkCopies(source.device, BatchCopies(driver))
+        link.copy(source, src_ids, target, dst_ids)
         assert torch.equal(target, expected)
         assert driver.streams == submitted
 
@@ -112,5 +113,34 @@ def test_small_scattered_blocks_of_pinned_memory_go_by_kernels(
 ) -> None:
     link = FakePinned(monkeypatch, pinned=pinned)
     pages = torch.empty(2, 8, block_bytes, dtype=torch.uint8)
-    copy_over_link(pages, torch.tensor(ids), pages.clone(), torch.tensor(ids))
+    copies = LinkCopies(pages.device)
+    copies.copy(pages, torch.tensor(ids), pages.clone(), torch.tensor(ids))
     assert link.launched == [launched]
+
+
+def test_the_driver_is_asked_once_of_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def pinned(tensor: torch.Tensor) -> bool:
+        asked.append("pinned")
+        return True
+
+    def seen(device: torch.device, tensor: torch.Tensor) -> torch.Tensor:
+        asked.append("seen")
+        return tensor
+
+    def capability(device: torch.device) -> int:
+        asked.append("capability")
+        return USUAL_TILES.least_copy_bytes
+
+    monkeypatch.setattr(torch.Tensor, "is_pinned", pinned)
+    monkeypatch.setattr(link_copies, "as_seen_by", seen)
+    monkeypatch.setattr(link_copies, "least_copy_bytes", capability)
+    pools = [torch.arange(2 * 8 * 64).to(torch.uint8).view(2, 8, 64) for _ in range(2)]
+    target, ids = torch.zeros(2, 8, 64, dtype=torch.uint8), torch.tensor([0, 2, 4])
+    link = LinkCopies(target.device)
+    for pool in pools * 3:
+        target.zero_()
+        link.copy(pool, ids, target, ids)
+        assert torch.equal(target[:, ids], pool[:, ids])
+    assert sorted(asked) == ["capability", "pinned", "pinned", "seen", "seen"]

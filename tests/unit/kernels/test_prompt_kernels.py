@@ -21,7 +21,7 @@ from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.efficient_prompts import ARGUMENTS as EFFICIENT_ARGUMENTS
 from tandem.kernels.efficient_prompts import EfficientPrompts
 from tandem.kernels.flashinfer_prompts import FlashInferPrompts
-from tandem.kernels.prompt_kernels import PromptKernels, PromptLibrary
+from tandem.kernels.prompt_kernels import NewKeys, PromptKernels, PromptLibrary
 from tandem.kernels.state import merge_states
 from tandem.kernels.tier_kernels import MergingKernels, StaticKernels
 from tandem.kernels.varlen_prompts import ARGUMENTS, GROUPS, VarlenPrompts
@@ -98,6 +98,41 @@ def test_prompts_chunks_and_decode_in_one_lane(make: Maker, group: int, head_dim
 def test_prompts_alone(make: Maker) -> None:
     case = make_case([(33, 33), (40, 5)], group=2)
     check(attend(make_tier(case), make), exact_attention(case))
+
+
+def new_keys(case: AttentionCase) -> NewKeys:
+    """Of the tokens that attend, as a step has them."""
+    own = [
+        torch.cat([each[-row.queries :] for row, each in zip(case.rows, kept, strict=True)])
+        for kept in (case.keys, case.values)
+    ]
+    return NewKeys(*own)
+
+
+@pytest.mark.parametrize("make", [varlen, varlen_2_11])
+@pytest.mark.parametrize("window", [0, 7])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(9, 9), (40, 40)],
+        [(20, 1), (8, 8), (16, 16)],
+        [(20, 1), (150, 90), (8, 8), (70, 5), (33, 33)],
+        [(20, 1), (150, 90)],
+    ],
+    ids=["all", "beside decode", "beside chunks", "none"],
+)
+def test_keys_of_rows_without_a_prefix_are_not_looked_for_in_pages(
+    rows: list[tuple[int, int]], window: int, make: Maker
+) -> None:
+    case = make_case(rows, group=2)
+    tier, fresh = make_tier(case), [row.context == row.queries > 1 for row in case.rows]
+    for table, row, is_fresh in zip(tier.attention.block_table, case.rows, fresh, strict=True):
+        if is_fresh:
+            tier.pages[table[: -(-row.context // case.shape.block_size)].tolist()] = torch.nan
+    kernels = PromptKernels(kernels_of(case), make(case, 0.0))
+    planned = kernels.plan(tier.attention, window)
+    result = kernels.attend(tier.query, tier.pages, planned, new_keys(case))
+    check(result, exact_attention(case, window=window))
 
 
 @BOTH

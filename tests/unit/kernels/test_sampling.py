@@ -6,7 +6,7 @@ import torch
 from tests.unit.kernels.sampling_case import make_penalties, make_rows, take_rows
 
 from tandem.kernels.draw import GROUP
-from tandem.kernels.sampling import sample
+from tandem.kernels.sampling import Likeliest, chosen_by_likeliest, sample
 from tandem.memory.workspace import SORTED_BYTES
 from tandem.spec.random import uniform
 
@@ -17,6 +17,38 @@ def test_greedy_takes_the_lowest_of_equal_logits() -> None:
     logits[1, 4999] = -1.0
     rows = make_rows(2, greedy=True, temperature=0)
     assert sample(logits, rows).token_ids.tolist() == [12, 4999]
+
+
+def test_the_likeliest_found_beforehand_are_what_greedy_rows_sample() -> None:
+    logits = torch.randn(6, 500, generator=torch.Generator().manual_seed(3))
+    logits[1, [70, 400, 12]] = 9.0  # the lowest of equal ones
+    logits[2, 5], logits[3, 7], logits[4] = torch.nan, torch.inf, -torch.inf
+    found = Likeliest(torch.full((8,), -1), torch.ones(8, dtype=torch.bool)).first(6)
+    found.find(logits)
+    for index in (range(6), [5, 0, 3, 1]):
+        rows = make_rows(len(index), greedy=True, temperature=0, logits_index=list(index))
+        assert chosen_by_likeliest(rows)
+        ours, expected = found.of(rows), sample(logits, rows)
+        assert torch.equal(ours.valid, expected.valid)
+        assert torch.equal(ours.token_ids[ours.valid], expected.token_ids[expected.valid])
+        assert ours.token_ids.data_ptr() != found.token_ids.data_ptr()  # written by the next step
+    assert expected.valid.tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"temperature": 0.7},
+        {"greedy": True, "banned": [[0, 3]]},
+        {"greedy": True, "bias": [[1, 2]], "bias_values": [5.0]},
+        {"greedy": True, "logprobs": 0},
+        {"greedy": True, "penalties": make_penalties(2, prompt=[(0, 5)], repetition=1.1)},
+    ],
+)
+def test_what_more_than_the_largest_logit_decides_is_not_taken_from_it(
+    asked: dict[str, Any],
+) -> None:
+    assert not chosen_by_likeliest(make_rows(2, **asked))
 
 
 def test_rows_read_their_logits_and_leave_them_unchanged() -> None:

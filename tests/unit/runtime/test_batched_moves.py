@@ -9,6 +9,7 @@ from tests.unit.devices.test_batch_copies import FakeDriver
 from tandem.devices import batch_copies
 from tandem.devices.batch_copies import BatchCopies
 from tandem.kernels import link_copies
+from tandem.kernels.link_copies import LinkCopies
 
 PROMPTS = tuple(tuple((7 * i + p) % 60 for i in range(40 + 9 * p)) for p in range(4))
 SCARCE = Setup(
@@ -28,7 +29,8 @@ def test_swapped_blocks_go_by_batches_and_tokens_stay(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
     monkeypatch.setattr(link_copies, "stream_handle", lambda device: 7)
     with model_engine(tiny_model(), SCARCE) as engine:
-        engine.machine.runner.batches = BatchCopies(driver)
+        link = LinkCopies(engine.machine.device, BatchCopies(driver))
+        engine.machine.runner.moves.link = link
         assert generate(engine.core, PROMPTS, 24) == expected
         engine.check_idle()
     assert driver.streams

@@ -12,8 +12,10 @@ from tests.support.script import run_all
 from tests.support.setups import Setup
 from torch import Tensor
 
+from tandem.kernels.sampling import SampledTokens
 from tandem.memory.page import KVPageSpec
-from tandem.plan.binding import LaneBinding, TierAppend, TierAttention
+from tandem.plan.binding import LaneBinding, SamplingRows, TierAppend, TierAttention
+from tandem.runtime import sampling_ops
 from tandem.runtime.build_machine import GraphRoom, MachineSizes, build_machine
 from tandem.runtime.decode_graphs import DecodeGraphs
 from tandem.runtime.decode_inputs import DecodeArrays
@@ -164,6 +166,44 @@ def test_a_graph_that_does_not_do_what_its_operations_do_is_not_used() -> None:
         assert graphs.buckets == ()
         assert graphs.recording.problem is not None
         assert "logits are" in graphs.recording.problem
+
+
+class Narrow(EmulatedGraphs):
+    """Has no memory for a graph of more rows than some."""
+
+    def __init__(self, most_rows: int) -> None:
+        self._most_rows = most_rows
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        replay, logits = super().record(work)
+        if len(logits) > self._most_rows:
+            raise RuntimeError("CUDA out of memory")
+        return replay, logits
+
+
+def test_without_memory_for_the_largest_graph_others_are_recorded() -> None:
+    with recorded(Narrow(1)) as graphs:
+        assert graphs.buckets == (1,)
+        assert graphs.recording.problem == "CUDA out of memory"
+
+
+def test_greedy_tokens_are_chosen_within_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample, sampled = sampling_ops.sample, list[int]()
+
+    def noted(logits: Tensor, rows: SamplingRows) -> SampledTokens:
+        sampled.append(len(rows.rows))
+        return sample(logits, rows)
+
+    monkeypatch.setattr(sampling_ops, "sample", noted)
+    counts = list[int]()
+    for graphs, temperature in ((False, 0.0), (True, 0.0), (True, 0.8)):
+        sampled.clear()
+        with model_engine(tiny_model(), replace(SETUP, graphs=graphs)) as engine:
+            tokens(engine, (5, 30, 17), temperature)
+            counts.append(len(sampled))
+            if graphs and not temperature:
+                assert counts[-1] + graphs_of(engine).num_replayed == counts[0]
+    assert counts[1] < counts[0] == counts[2]  # drawn ones follow the graph
 
 
 def test_memory_ends_recording_and_steps_are_padded_further() -> None:

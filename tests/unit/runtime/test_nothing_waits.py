@@ -12,9 +12,10 @@ from tests.support.waiting import waits_noted
 from tests.unit.kernels.sampling_case import make_penalties, make_rows
 
 from tandem.kernels import draw, sampling
-from tandem.kernels.sampling import sample
+from tandem.kernels.sampling import Likeliest, sample
 from tandem.memory import workspace
 from tandem.models.model import Model
+from tandem.spec.kv_type import CodeType
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -25,6 +26,15 @@ _SETUPS = {
     "cohorts": replace(_BOTH, strategy="rendezvous"),
     "passes": replace(_BOTH, strategy="asymmetric"),
     "taking turns": replace(_BOTH, strategy="symmetric"),
+    "tiers of two types": Setup(
+        device_blocks=5,
+        host_blocks=16,
+        max_num_seqs=3,
+        preemption_mode="swap",
+        host_kv=CodeType.INT8,
+    ),
+    "layers on the CPU": replace(_BOTH, strategy="ride-along", homes=((0, "cpu"), (2, "cpu"))),
+    "MLPs on the CPU": Setup(device_blocks=32, max_num_seqs=3, homes=((1, "cpu-mlp"),)),
     "streamed": Setup(device_blocks=32, max_num_seqs=3, homes=streamed(0, 1, 2)),
 }
 
@@ -81,5 +91,8 @@ def test_sampling_asks_for_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.token_ids.shape == (n,)
     assert made.top_token_ids is not None
     assert made.top_token_ids.shape == (n, 4)
+    likeliest = Likeliest(made.token_ids, made.valid)
+    likeliest.find(torch.empty(n, vocab, device="meta"))
+    assert likeliest.of(make_rows(n, greedy=True)).token_ids.shape == (n,)
     with pytest.raises(RuntimeError, match="meta"):
         made.token_ids[0].item()

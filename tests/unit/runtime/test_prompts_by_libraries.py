@@ -13,8 +13,9 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from tests.unit.triton.triton_case import DEVICE, WITH_DOT
 
+from tandem.kernels import varlen_prompts
 from tandem.kernels.pages import PageShape
-from tandem.kernels.prompt_kernels import PromptKernels
+from tandem.kernels.prompt_kernels import NewKeys, PromptKernels
 from tandem.kernels.tier_kernels import TierKernels
 from tandem.kernels.triton_kernels import TritonKernels
 from tandem.kernels.varlen_prompts import VarlenPrompts
@@ -73,8 +74,17 @@ def test_tokens_stay(setup: Setup, is_asked: bool, monkeypatch: pytest.MonkeyPat
         calls.append(len(q))
         return prompt_libraries.varlen_attn(q, k, v, **options)
 
+    own: list[bool] = []
+    keys_values = varlen_prompts._Part.keys_values
+
+    def noted(part: Any, pages: torch.Tensor, new: NewKeys | None) -> tuple[torch.Tensor, ...]:
+        own.append(part.is_fresh and new is not None)
+        return keys_values(part, pages, new)
+
+    monkeypatch.setattr(varlen_prompts._Part, "keys_values", noted)
     monkeypatch.setattr(choose_kernels, "accelerator_kernels", kernels_with(attend))
     with model_engine(tiny_model(), setup) as engine:
         assert generate(engine.core, PROMPTS, 6) == expected
         engine.check_idle()
     assert bool(calls) == is_asked
+    assert set(own) == ({True, False} if is_asked else set[bool]())  # prompts, and their chunks

@@ -1,11 +1,12 @@
 """A mixture's experts by the Triton kernels, against float64 and torch's one at a time."""
 
+from functools import partial
+
 import pytest
 import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.triton.test_triton_products import TOLERANCE, on_device, weight_of
@@ -23,10 +24,13 @@ from tandem.kernels.triton_expert_products import (
 from tandem.kernels.triton_support import TritonDevice
 from tandem.models.expert_steps import ExpertSteps
 from tandem.models.layer_state import LayerState
+from tandem.models.layer_steps import gated
 from tandem.models.weight_layout import Affine, Modules
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.model import ExpertSpec
 from tandem.spec.weight_format import BITS, WeightFormat
+
+silu_gated = partial(gated, "silu")
 
 FLOAT_CODES = 88  # in place of bits
 KINDS = (0, *BITS, FLOAT_CODES)
@@ -171,7 +175,7 @@ def test_the_total_is_that_of_experts_in_turn(
     missing = data.draw(st.sets(st.integers(0, experts - 1), max_size=experts - 1))
     modules = modules_of(bits, experts, hidden, inner)
     modules = {k: a for k, a in modules.items() if int(k.split(".")[1]) not in missing}
-    steps = ExpertSteps(ExpertSpec(experts, per_token, inner), F.silu)
+    steps = ExpertSteps(ExpertSpec(experts, per_token, inner), silu_gated)
     x = torch.randn(tokens, hidden, device=DEVICE)
     state = LayerState(torch.zeros(tokens, dtype=torch.int64, device=DEVICE), torch.zeros_like(x))
     state.x, state.experts = x, chosen_of(tokens, per_token, experts).to(DEVICE)
@@ -187,7 +191,7 @@ def test_the_total_is_that_of_experts_in_turn(
 
 def test_without_matrix_units_many_tokens_are_torch_s() -> None:
     modules, experts = modules_of(0, 2, 64, 32), 2
-    steps = ExpertSteps(ExpertSpec(experts, 1, 32), F.silu)
+    steps = ExpertSteps(ExpertSpec(experts, 1, 32), silu_gated)
 
     def total_of(tokens: int, unit: TritonDevice) -> torch.Tensor | None:
         x = torch.randn(tokens, 64, device=DEVICE)
@@ -211,7 +215,7 @@ def test_many_tokens_are_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     assert maps[1] is not None
     x, chosen = torch.randn(7, 64, device=DEVICE), chosen_of(7, 2, 4).to(DEVICE)
     shares = torch.rand(7, 2, device=DEVICE)
-    whole = expert_total(x, chosen, shares, maps[0], maps[1], F.silu, WITH_DOT)
+    whole = expert_total(x, chosen, shares, maps[0], maps[1], silu_gated, WITH_DOT)
     # of a token: gates and ups twice over, and results, for each of two experts
     monkeypatch.setattr(
         triton_expert_products, "EXPERT_SCRATCH_BYTES", 3 * 2 * (2 * 64 * 4 + 64 * 4)
@@ -224,6 +228,6 @@ def test_many_tokens_are_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -
         return multiply(rows, *rest)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(triton_expert_products, "multiply_experts", noted)
-    found = expert_total(x, chosen, shares, maps[0], maps[1], F.silu, WITH_DOT)
+    found = expert_total(x, chosen, shares, maps[0], maps[1], silu_gated, WITH_DOT)
     assert sizes == [3, 6, 3, 6, 1, 2]
     torch.testing.assert_close(found, whole)

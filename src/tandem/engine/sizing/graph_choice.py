@@ -29,7 +29,7 @@ blocks and one of its small ones, code that is loaded meanwhile. Recording ends 
 than is set aside."""
 _LAYER_GRAPH_BYTES = 128 * KIB
 """The driver's objects, of a graph of a layer or of a layer in a whole step's: not measured yet."""
-_INPUT_BYTES, _TABLE_BYTES = 5 * 8, 4  # of a row; of one of its blocks
+_ROW_BYTES, _TABLE_BYTES = 5 * 8 + 9, 4  # of a row, its likeliest token too; of one of its blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def choose_graphs(
     blocks = page.blocks_for_tokens(max_tokens)
     memory = StepMemory(spec, precision.activations)
     size = memory.decode_bytes(rows)
-    size += rows * (_INPUT_BYTES + blocks * _TABLE_BYTES)
+    size += rows * (_ROW_BYTES + blocks * _TABLE_BYTES)
     size += page.bytes_per_block  # the spare block, which rows write to that pad a step
     graphs = 2 if hybrid else 1  # of a layer, for each number of rows
     if hybrid:
