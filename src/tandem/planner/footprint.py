@@ -72,7 +72,7 @@ class Footprint:
         self.held = HeldBlocks.of(lengths, question.block_size) if shared is None else shared.held
         self.longest_blocks: int = self.page.blocks_for_tokens(max(1, lengths.longest_tokens - 1))
         self._tables: dict[int, RowTables] = {} if shared is None else shared._tables
-        self._workspaces: dict[LargestStep, int] = {}
+        self._workspaces: dict[tuple[Strategy, int, int, int, tuple[int, int]], int] = {}
         self._rooms: dict[tuple[Strategy, Elsewhere, int], Room] = {}
 
     @property
@@ -143,6 +143,20 @@ class Footprint:
             step_tokens: of a candidate.
             cohorts: how many, and rows of one.
         """
+        key = strategy, rows, step_tokens, device_rows, cohorts
+        found = self._workspaces.get(key)
+        if found is None:
+            found = self._workspaces[key] = self._workspace(*key)
+        return found
+
+    def _workspace(
+        self,
+        strategy: Strategy,
+        rows: int,
+        step_tokens: int,
+        device_rows: int,
+        cohorts: tuple[int, int],
+    ) -> int:
         count, cohort_rows = cohorts
         sampled = most_sampled_rows(strategy, rows, device_rows, cohort_rows)
         step = LargestStep(
@@ -154,11 +168,8 @@ class Footprint:
             sampled_rows=sampled if sampled < rows else None,
             cohort_rows=cohort_rows,
         )
-        if step not in self._workspaces:
-            scratch = 0 if self._q.host_only else KERNEL_SCRATCH_BYTES
-            size = self._step_memory.largest_bytes(step)
-            self._workspaces[step] = size + scratch + rows * _SLOT_BYTES
-        return self._workspaces[step]
+        scratch = 0 if self._q.host_only else KERNEL_SCRATCH_BYTES
+        return self._step_memory.largest_bytes(step) + scratch + rows * _SLOT_BYTES
 
     def workspace_of(self, candidate: Candidate) -> int:
         """Likewise, of the engine that executes a candidate."""

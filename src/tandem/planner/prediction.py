@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate
-from tandem.planner.chunks import Chunks
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.virtual_time import SweepTime
 from tandem.planner.prompt_pace import Pace, PromptPace
@@ -23,6 +23,16 @@ Edges = tuple[float, float, float]
 of one that reads none, and of the last rows' decoding.
 """
 _ROUNDED_DOWN = 1 - 1e-9
+
+
+class _LeastMixed(NamedTuple):
+    """Less than which no sweeps take that read prompts: the usual one, one with as much of them as
+    the pace says, and all in a steady state, by their share of the sweeps.
+    """
+
+    usual_s: float
+    chunk_s: float
+    steady_s: float
 
 
 class Predictor:
@@ -52,6 +62,8 @@ class Predictor:
         self._first_bounds: dict[Candidate, float] = {}
         self._late: set[Candidate] = set()
         self._rough_bounds: dict[Candidate, float] = {}
+        self._closer_bounds: dict[Candidate, Rates] = {}
+        self._least_mixed_of: dict[Candidate, _LeastMixed] = {}
 
     @property
     def lengths(self) -> Lengths:
@@ -150,13 +162,14 @@ class Predictor:
 
     def closer_bound(self, candidate: Candidate) -> Rates:
         """Likewise, but for sweeps that read no prompt, which are timed."""
+        if candidate not in self._closer_bounds:
+            self._closer_bounds[candidate] = self._rates(candidate, self._closer_s)
+        return self._closer_bounds[candidate]
 
-        def seconds(elsewhere: Elsewhere, load: SweepLoad) -> float:
-            if load.main.device.chunk or load.main.host.chunk:
-                return self._sweeps.bound_s(elsewhere, load)
-            return self._sweeps.time(elsewhere, load).period_s
-
-        return self._rates(candidate, seconds)
+    def _closer_s(self, elsewhere: Elsewhere, load: SweepLoad) -> float:
+        if load.main.device.chunk or load.main.host.chunk:
+            return self._sweeps.bound_s(elsewhere, load)
+        return self._sweeps.time(elsewhere, load).period_s
 
     # --- predictions ------------------------------------------------------------------------------
 
@@ -241,10 +254,9 @@ class Predictor:
             return self._alone(candidate, time_of)
         lengths, cohort = self._q.lengths, candidate.has_cohorts
         pace = self.pace.of(candidate)
-        chunk, chunks = pace.chunk, pace.chunks
         decode_s = self._decode_s(candidate, time_of)
-        mixed_s, steady_s = self._mixed_times(candidate, chunk, chunks, time_of)
-        share = chunks.share
+        mixed_s, steady_s = self._mixed_times(candidate, pace, time_of)
+        share = pace.chunks.share
         sweep_s = self._with_leaving_s(candidate, share * steady_s + (1 - share) * decode_s)
         steady = pace.finished * lengths.generated_tokens / sweep_s
         drain_s = self._drain_s(candidate, decode_s, time_of)
@@ -253,7 +265,7 @@ class Predictor:
             tokens_per_s=steady,
             tpot_s=sweep_s,
             slow_tpot_s=self._in_cohorts_s(candidate, pace, sweep_s, time_of) if cohort else None,
-            ttft_s=math.ceil(lengths.prompt_tokens / chunk) * mixed_s,
+            ttft_s=math.ceil(lengths.prompt_tokens / pace.chunk) * mixed_s,
             prefill_share=share,
             edges_s=edges_s,
             job_tokens_per_s=self._over_the_job(steady, edges_s),
@@ -326,23 +338,29 @@ class Predictor:
         return Rates(rate, tpot_s, None, ttft_s, share, 0.0, rate)
 
     def _mixed_times(
-        self, candidate: Candidate, chunk: int, chunks: Chunks, time_of: TimeOf
+        self, candidate: Candidate, pace: Pace, time_of: TimeOf
     ) -> tuple[float, float]:
-        """Seconds of a sweep with `chunk` tokens of prompts, and the mean over `chunks`.
+        """Seconds of a sweep with `pace.chunk` tokens of prompts, and the mean over `pace.chunks`.
 
         One of them is timed; the others differ from it as their bounds do.
         """
-        hosted = self.pace.of(candidate).on_host
+        least, chunks, slower = self._least_mixed(candidate, pace), pace.chunks, 1.0
+        if time_of not in (self._sweeps.bound_s, self._closer_s):
+            timed_s = self._mixed_s(candidate, chunks.usual, pace.on_host, time_of)
+            slower = timed_s / least.usual_s
+        return slower * least.chunk_s, slower * least.steady_s / chunks.share
 
-        def bound_s(tokens: int) -> float:
-            return self._mixed_s(candidate, tokens, hosted, self._sweeps.bound_s)
-
-        slower = 1.0
-        if time_of != self._sweeps.bound_s:
-            timed_s = self._mixed_s(candidate, chunks.usual, hosted, time_of)
-            slower = timed_s / bound_s(chunks.usual)
-        steady_s = sum(weight * bound_s(tokens) for weight, tokens in chunks.weighted)
-        return slower * bound_s(chunk), slower * steady_s / chunks.share
+    def _least_mixed(self, candidate: Candidate, pace: Pace) -> _LeastMixed:
+        """Asked for again by each closer bound, and by the prediction."""
+        found = self._least_mixed_of.get(candidate)
+        if found is None:
+            chunks, hosted, bound_s = pace.chunks, pace.on_host, self._sweeps.bound_s
+            sizes = chunks.usual, pace.chunk, *(size for _, size in chunks.weighted)
+            times = {size: self._mixed_s(candidate, size, hosted, bound_s) for size in set(sizes)}
+            steady_s = sum(weight * times[size] for weight, size in chunks.weighted)
+            found = _LeastMixed(times[chunks.usual], times[pace.chunk], steady_s)
+            self._least_mixed_of[candidate] = found
+        return found
 
     def _decode_s(self, candidate: Candidate, time_of: TimeOf) -> float:
         return time_of(candidate.elsewhere, self.pace.decode_load(candidate))

@@ -28,7 +28,7 @@ class RequestShape:
 
 def are_alike(shapes: Sequence[RequestShape]) -> bool:
     """Whether all of some are equal; none are."""
-    return not shapes or shapes.count(shapes[0]) == len(shapes)
+    return all(shape is shapes[0] or shape == shapes[0] for shape in shapes)
 
 
 @dataclass(frozen=True, slots=True)
