@@ -122,7 +122,8 @@ class InStep:
                 best is not None
                 and self.of(best).tokens_per_s >= _NEAR_ALONE * found[0].tokens_per_s
             )
-            alone = self._search.choice(less) if near else None
+            # those that allow still less have had their turn
+            alone = self._search.choice(less, alone=True) if near else None
             if alone is not None:
                 found = _best_first([*found, *self._of_choice(less, alone)])
         return _simplest(found)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate
@@ -10,7 +11,7 @@ from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.virtual_time import SweepTime
 from tandem.planner.prompt_pace import Pace, PromptPace
 from tandem.planner.question import Lengths, Question
-from tandem.planner.rates import Prediction, Rates
+from tandem.planner.rates import Busy, Prediction, Rates
 from tandem.planner.sweep_load import Loads, SweepLoad
 from tandem.planner.sweep_times import SweepTimes
 from tandem.planner.sweeps import Sweeps
@@ -187,10 +188,13 @@ class Predictor:
         rates = self.rates(candidate)
         load = self.pace.decode_load(candidate)
         decode = self._sweeps.time(candidate.elsewhere, load)
+        busy = partial(self._busy, candidate, decode, rates)
+        return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
+
+    def _busy(self, candidate: Candidate, decode: SweepTime, rates: Rates) -> Busy:
         steady = self._steady(candidate, decode, rates.prefill_share)
         steady = replace(steady, period_s=max(steady.period_s, rates.tpot_s))
-        busy = busy_shares(self._q, steady)
-        return Prediction(rates, decode, self.bound(candidate).tokens_per_s, busy)
+        return busy_shares(self._q, steady)
 
     def decode_s(self, candidate: Candidate) -> float:
         """Seconds of a sweep that reads no prompt."""

@@ -1,6 +1,8 @@
 """What a candidate achieves, as numbers: rates, and how busy each resource is."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Literal
 
 from tandem.planner.fluid.virtual_time import SweepTime
@@ -45,24 +47,43 @@ class Rates:
         return self.tpot_s if self.slow_tpot_s is None else self.slow_tpot_s
 
 
-@dataclass(frozen=True, slots=True)
+Busy = tuple[tuple[Resource, float], ...]
+"""Shares of the time, or of what a resource carries in it."""
+
+
+@dataclass(frozen=True)
 class Prediction:
     """Rates in virtual time, and how busy the resources are.
 
     Attributes:
         decode: one sweep in which all rows decode.
         bound_tokens_per_s: what no schedule of this candidate exceeds.
-        busy: shares of the steady state's time, prompts included (with one request at a time, of a
-            decode sweep's); of host memory, of its bytes per second. A disk that nothing is read
-            from is left out.
+        find_busy: what gives `busy`, of hundreds of predictions for the few that are shown.
     """
 
     rates: Rates
     decode: SweepTime
     bound_tokens_per_s: float
-    busy: tuple[tuple[Resource, float], ...]
+    find_busy: Callable[[], Busy] = field(compare=False, repr=False)
+
+    @cached_property
+    def busy(self) -> Busy:
+        """Shares of the steady state's time, prompts included (with one request at a time, of a
+        decode sweep's); of host memory, of its bytes per second. A disk that nothing is read from
+        is left out.
+        """
+        return self.find_busy()
 
     @property
     def bottleneck(self) -> tuple[Resource, float]:
         """The busiest resource and its share."""
         return max(self.busy, key=lambda entry: entry[1])
+
+    def __reduce__(self) -> tuple[Callable[..., "Prediction"], tuple[object, ...]]:
+        """Told to another process with all that it is."""
+        told = self.rates, self.decode, self.bound_tokens_per_s
+        return Prediction, (*told, partial(_known, self.busy))
+
+
+def _known(busy: Busy) -> Busy:
+    return busy

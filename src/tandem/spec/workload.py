@@ -28,7 +28,9 @@ class RequestShape:
 
 def are_alike(shapes: Sequence[RequestShape]) -> bool:
     """Whether all of some are equal; none are."""
-    return all(shape is shapes[0] or shape == shapes[0] for shape in shapes)
+    if not shapes or shapes[0] != shapes[-1]:  # as most that were drawn, told by one look
+        return not shapes
+    return shapes.count(shapes[0]) == len(shapes)
 
 
 @dataclass(frozen=True, slots=True)

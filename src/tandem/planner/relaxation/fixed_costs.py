@@ -15,6 +15,11 @@ from tandem.planner.relaxation.way import Way
 LEFT_OUT = 1e-9  # of a layer, where a number of them is asked for
 _ROUNDED_UP = 1 + 1e-9
 
+FixedKey = tuple[Way, tuple[int, int, float], bool, int]
+"""All that fixed costs hang on, which parts of a range have in common: a way, the fewest rows that
+pass through all layers and in cohorts, those that decode, and what the kind of sweep does.
+"""
+
 
 class FixedCosts(NamedTuple):
     """Of one kind of sweep.
@@ -37,10 +42,12 @@ class FixedCosts(NamedTuple):
 
 def fixed_costs(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> FixedCosts:
     """Of the fewest rows in the ranges; the same wherever prompts are read."""
-    key = way._replace(reads_here=False, reads_anywhere=False), rows, kind
+    anywhere = way._replace(reads_here=False, reads_anywhere=False)
+    fewest = rows.through.least, rows.cohort.least, prices.decoding(rows)
+    key = anywhere, fewest, kind.decodes, kind.prompt_tokens
     found = prices.fixed_costs.get(key)
     if found is None:
-        found = prices.fixed_costs[key] = _find(prices, *key)
+        found = prices.fixed_costs[key] = _find(prices, anywhere, rows, kind)
     return found
 
 

@@ -31,7 +31,7 @@ from tandem.planner.relaxation.way import Way
 from tandem.planner.relaxation.way_shares import WayShares
 
 if TYPE_CHECKING:
-    from tandem.planner.relaxation.fixed_costs import FixedCosts
+    from tandem.planner.relaxation.fixed_costs import FixedCosts, FixedKey
     from tandem.planner.relaxation.solver import Solver
 
 
@@ -62,7 +62,7 @@ class Prices:
         self._spans: dict[tuple[int, Rows], Span] = {}
         self._decoding: dict[Rows, Between] = {}
         self._held_bytes: dict[tuple[int, Rows], int] = {}
-        self.fixed_costs: dict[tuple[Way, Rows, SweepKind], FixedCosts] = {}
+        self.fixed_costs: dict[FixedKey, FixedCosts] = {}
         self._device = accelerator_rates(question.hardware, question.precision.activations)
 
     @cached_property

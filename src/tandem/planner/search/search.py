@@ -105,7 +105,7 @@ class Search:
         self._nearby = WORTH_RESIZING if resized else 1 / _NEARBY
         self._out_of_question: frozenset[Kind] | None = None
         self._found: dict[str, Option | None] = {}
-        self._bests: dict[str, Option | None] = {}
+        self._bests: dict[tuple[str, bool], Option | None] = {}
         self._exceeding_only: set[str] = set()
         self._ceilings: dict[tuple[str, int], Ceiling] = {}
         self._coming: dict[tuple[str, int], Callable[[], Ceiling]] = {}
@@ -137,22 +137,26 @@ class Search:
         ranges = _RANGES if self._is_rounded(policy) and not step_tokens else 1
         return ceilings.with_runners_up(ranges)
 
-    def best(self, policy: Policy) -> Option | None:
+    def best(self, policy: Policy, *, alone: bool = False) -> Option | None:
         """The best option, or None if nothing fits, or keeps the bound on time per token.
 
         No policy that allows less has a better one: each that might is searched as if alone, as far
         as that may be, unless what is known makes it unlikely; also in steps of other sizes.
+
+        Args:
+            alone: without those policies, which are searched anyhow.
         """
-        if policy.name not in self._bests:
+        key = policy.name, alone
+        if key not in self._bests:
             best = self._searched(policy)
-            narrower = self._narrower(policy)
+            narrower = [] if alone else self._narrower(policy)
             for less in narrower:
                 if self._may_exceed(less, best):
                     best = self._options.better(best, self.exceeding(less, best))
             if self._effort.sizes:
                 best = self._sizes.best(best, (policy, *narrower))
-            self._bests[policy.name] = best
-        return self._bests[policy.name]
+            self._bests[key] = best
+        return self._bests[key]
 
     def shortlisted(self, policy: Policy) -> Option | None:
         """The best of what is found without policies that allow less being searched as if alone."""
@@ -165,9 +169,11 @@ class Search:
         self._exceeding_only.add(policy.name)
         return self._search(policy, best.tokens_per_s * self._nearby)
 
-    def choice(self, policy: Policy) -> Option | None:
-        """Of the options about as fast as the best one: a short job first, then the simplest."""
-        best = self.best(policy)
+    def choice(self, policy: Policy, *, alone: bool = False) -> Option | None:
+        """Of the options about as fast as the best one: a short job first, then the simplest;
+        arguments as of `best`.
+        """
+        best = self.best(policy, alone=alone)
         if best is None:
             return None
         near = self._options.as_fast_as(best, policy)
