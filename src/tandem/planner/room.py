@@ -43,6 +43,7 @@ class RowTables:
         self._question, self._held = question, held
         self._workspace, self._step_tokens = workspace, step_tokens
         self._places: dict[int, int] = {}
+        self._swept: dict[tuple[Strategy, int], int | None] = {}
         self._wants: dict[int, Wants] = {}
         self._workspaces: dict[tuple[Strategy, int, int, tuple[int, int]], int] = {}
 
@@ -71,6 +72,17 @@ class RowTables:
                 strategy, places, self._step_tokens, device_rows=device, cohorts=cohorts
             )
         return found
+
+    def swept(self, strategy: Strategy, rows: int) -> int | None:
+        """The workspace of requests that all take part in every sweep; None: prompts would not keep
+        up with them.
+        """
+        key = strategy, rows
+        if key not in self._swept:
+            keep_up = self._question.prompts_keep_up(rows, float(rows), self._step_tokens)
+            size = self.workspace(strategy, self.places(rows)) if keep_up else None
+            self._swept[key] = size
+        return self._swept[key]
 
 
 class Room:
@@ -118,22 +130,22 @@ class Room:
         tables, rows, question = self._tables, device + hosted, self._question
         if rows > tables.most or hosted > self._most_hosted or self.host_bytes < 0:
             return False
-        places = tables.places(rows)
         if self._has_cohorts:
             crossing = self._crossing(device > 0, passes)
             if not question.prompts_keep_up(device, device + hosted / crossing.sweeps, self._step):
                 return False
-            left = self.device_bytes - self._with_cohorts(device, hosted, places, crossing)
+            left = self.device_bytes - self._with_cohorts(device, hosted, crossing)
         else:
-            if not question.prompts_keep_up(rows, float(rows), self._step):
+            needed = tables.swept(self._strategy, rows)
+            if needed is None:
                 return False
-            left = self.device_bytes - tables.workspace(self._strategy, places)
+            left = self.device_bytes - needed
         if left < 0:
             return False
         here, there = left // self._block_bytes, self._host_blocks
         if self._longest_blocks > here + there:
             return False
-        followed, reading = rows < question.lengths.requests, places > rows
+        followed, reading = rows < question.lengths.requests, tables.places(rows) > rows
         wanted = tables.wants(device).of(here, followed=followed, reading=reading)
         if wanted + prompts_here * tables.prompt > here:
             return False
@@ -141,8 +153,9 @@ class Room:
             return True
         return tables.wants(hosted).of(there, followed=followed, reading=reading) <= there
 
-    def _with_cohorts(self, device: int, hosted: int, places: int, crossing: "_Crossing") -> int:
+    def _with_cohorts(self, device: int, hosted: int, crossing: "_Crossing") -> int:
         """The step's workspace."""
+        places = self._tables.places(device + hosted)
         beside = places - device - hosted
         seqs = device + beside if device and hosted else 0
         cohorts = crossing.cohorts, -(-hosted // crossing.cohorts)

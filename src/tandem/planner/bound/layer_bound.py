@@ -44,10 +44,12 @@ class LayerBound:
         if question.hardware.host.disk_bytes_per_s is not None:
             self.read = self.one(OpKind.READ, Part.NONE, (), queue=Queue.DISK)
         self._ends: dict[tuple[int, int], Least] = {}
+        self._end_parts: dict[tuple[OpKind, Part, int], Least] = {}
         self._layers: dict[tuple[int, int], Least] = {}
         self._device: dict[tuple[TierLoad, int], Least] = {}
         if like is not None and question.computes_as_fast_as(like._question):
-            self._ends, self._layers, self._device = like._ends, like._layers, like._device
+            self._ends, self._end_parts = like._ends, like._end_parts
+            self._layers, self._device = like._layers, like._device
         self._hosted: dict[tuple[TierLoad, int], Least] = {}
 
     def mlp_load(self, experts: int) -> Least:
@@ -70,12 +72,21 @@ class LayerBound:
 
     def _ends_of(self, lane: LaneLoad) -> Least:
         """Before and after the layers."""
-        key = (lane.tokens, lane.logits)
+        key = tokens, logits = lane.tokens, lane.logits
         found = self._ends.get(key)
         if found is None:
-            found = self.all([lane], (OpKind.STAGE, Part.EMBED), (OpKind.STAGE, Part.HEAD),
-                             (OpKind.SAMPLE, Part.NONE))  # fmt: skip
-            self._ends[key] = found
+            parts = self._end(OpKind.STAGE, Part.EMBED, lane, tokens)
+            for kind, part in ((OpKind.STAGE, Part.HEAD), (OpKind.SAMPLE, Part.NONE)):
+                parts = parts.plus(self._end(kind, part, lane, logits))
+            found = self._ends[key] = parts
+        return found
+
+    def _end(self, kind: OpKind, part: Part, lane: LaneLoad, rows: int) -> Least:
+        """Of it, what hangs on so many of a lane's tokens, or of its logits, alone."""
+        key = kind, part, rows
+        found = self._end_parts.get(key)
+        if found is None:
+            found = self._end_parts[key] = self.one(kind, part, [lane], self.movable)
         return found
 
     def layer(self, tokens: int, layer: int) -> Least:
