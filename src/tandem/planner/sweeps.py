@@ -92,19 +92,23 @@ class Sweeps:
     def time(self, elsewhere: Elsewhere, load: SweepLoad) -> SweepTime:
         """In virtual time, with everything shared."""
         key = (elsewhere, load)
-        if key not in self._times:
-            sweeps = self._alike(elsewhere, load)
-            if load.cohort is None:
-                found = repeated_sweep(sweeps[0], self._dram, both_ways=self._both_ways)
-            else:
-                cycle = len(sweeps) - _warm_up_turns(load) if load.passes else 1
-                found = steady_sweep(sweeps, self._dram, cycle=cycle, both_ways=self._both_ways)
-            if load.ahead:
-                found = self._with_sweeps_between(found, elsewhere, load)
-            # loads that were ahead may make one sweep of a few shorter than many can be
-            least_s = self.bound_s(elsewhere, load)
-            self._times[key] = replace(found, period_s=max(found.period_s, least_s))
-        return self._times[key]
+        known = self._times.get(key)
+        if known is None:
+            known = self._times[key] = self._time(elsewhere, load)
+        return known
+
+    def _time(self, elsewhere: Elsewhere, load: SweepLoad) -> SweepTime:
+        sweeps = self._alike(elsewhere, load)
+        if load.cohort is None:
+            found = repeated_sweep(sweeps[0], self._dram, both_ways=self._both_ways)
+        else:
+            cycle = len(sweeps) - _warm_up_turns(load) if load.passes else 1
+            found = steady_sweep(sweeps, self._dram, cycle=cycle, both_ways=self._both_ways)
+        if load.ahead:
+            found = self._with_sweeps_between(found, elsewhere, load)
+        # loads that were ahead may make one sweep of a few shorter than many can be
+        least_s = self.bound_s(elsewhere, load)
+        return replace(found, period_s=least_s) if least_s > found.period_s else found
 
     def _alike(self, elsewhere: Elsewhere, load: SweepLoad) -> list[PricedSweep]:
         """Sweeps that follow each other, layers alike taken for one; equal ones are one object."""

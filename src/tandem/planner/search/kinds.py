@@ -110,7 +110,8 @@ class Kinds:
             if set(part.strategies).isdisjoint(policy.strategies):
                 continue
             for candidate, kind, most_per_s, lends in self._enumerated(part, least):
-                if most_per_s <= least:
+                # which tells most of those that a narrow policy leaves out
+                if most_per_s <= least or candidate.strategy not in policy.strategies:
                     continue
                 if policy.allows(candidate, layers) and (lent or not lends):
                     pile = piles.get(kind)

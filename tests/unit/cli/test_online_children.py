@@ -1,0 +1,69 @@
+"""Plans whose parts other processes find are those that one process finds."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import TypeVar
+
+from tests.unit.planner.questions import ask, short
+
+from tandem.cli.children import Children
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.answer import Answer, answer
+from tandem.planner.question import Question
+from tandem.planner.rates import Busy
+from tandem.spec.units import GIB
+
+T = TypeVar("T")
+
+
+class Told:
+    """Children, and in which processes what was asked for was found."""
+
+    def __init__(self, children: Children) -> None:
+        self._children, self.processes = children, set[int]()
+
+    def begin(self, compute: Callable[[], T]) -> Callable[[], T]:
+        """As `Children.begin`."""
+        wait = self._children.begin(lambda: (os.getpid(), compute()))
+
+        def result() -> T:
+            process, found = wait()
+            self.processes.add(process)
+            return found
+
+        return result
+
+
+def small_job(device_gib: float) -> Question:
+    model = short(plannable_spec("opt-6.7b"), 8)
+    question = ask(model, "t4", "g4dn.4xlarge", prompt="100", generate="65", requests=64)
+    sizes = {"step_sizes": (256, 512, 2048), "max_num_batched_tokens": 2048}
+    return replace(question, device_bytes=round(device_gib * GIB), host_bytes=8 * GIB, **sizes)
+
+
+def all_busy(found: Answer) -> list[Busy]:
+    """Which predictions do not compare."""
+    others = (entry.option for entry in found.sensitivities)
+    return [each.prediction.busy for each in (found.chosen, *found.alternatives, *others)]
+
+
+def answers_are_those_of_one_process() -> None:
+    for gib in (2.5, 6.0):
+        with Children(cores=2) as children:
+            told = Told(children)
+            found = answer(small_job(gib), aside=told)
+        assert len(told.processes) > len(found.sensitivities) == 3
+        assert os.getpid() not in told.processes
+        alone = answer(small_job(gib))
+        assert found == alone
+        assert all_busy(found) == all_busy(alone)
+
+
+def test_online_answers() -> None:
+    """In a process of its own: beside threads there are no children."""
+    process = get_context("spawn").Process(target=answers_are_those_of_one_process)
+    process.start()
+    process.join(300)
+    assert process.exitcode == 0
