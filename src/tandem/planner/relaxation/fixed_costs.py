@@ -42,7 +42,9 @@ class FixedCosts(NamedTuple):
 
 def fixed_costs(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> FixedCosts:
     """Of the fewest rows in the ranges; the same wherever prompts are read."""
-    anywhere = way._replace(reads_here=False, reads_anywhere=False)
+    anywhere = way
+    if way.reads_here or way.reads_anywhere:
+        anywhere = way._replace(reads_here=False, reads_anywhere=False)
     fewest = rows.through.least, rows.cohort.least, prices.decoding(rows)
     key = anywhere, fewest, kind.decodes, kind.prompt_tokens
     found = prices.fixed_costs.get(key)

@@ -155,7 +155,9 @@ class StepSizes:
         steps of its size.
         """
         moved = candidate._replace(host_rows=hosted)
-        here = enough_prompts_here(self._q, moved) if candidate.reads_here and hosted else 0
+        if not candidate.reads_here:
+            return moved
+        here = enough_prompts_here(self._q, moved) if hosted else 0
         return moved._replace(prompts_here=here)
 
     def _most_on_device(self, candidate: Candidate, here: Elsewhere, step: int, hosted: int) -> int:
