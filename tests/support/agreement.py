@@ -18,7 +18,6 @@ from tandem.planner.in_step import live_through
 from tandem.planner.option import Option
 from tandem.planner.policies import strategy_alone
 from tandem.planner.question import Lengths, Question
-from tandem.planner.rates import Rates
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.simulator.build import Planned
@@ -69,6 +68,7 @@ class Figures:
     Attributes:
         job_s: until the last token of all. tokens_per_s: of requests that are out of step.
         tpot_s: a mean over requests, of both lanes. ttft_s: likewise, from their arrival.
+        ttft_p90_s: nine of ten have theirs no later.
         running: requests under way.
     """
 
@@ -76,6 +76,7 @@ class Figures:
     tokens_per_s: float | None = None
     tpot_s: float | None = None
     ttft_s: float | None = None
+    ttft_p90_s: float | None = None
     running: float | None = None
 
 
@@ -124,16 +125,14 @@ def _predicted(cell: Cell, question: Question, search: Search, option: Option) -
         return Figures(job.job_s, rates.tokens_per_s, job.mean_tpot_s)
     arrivals = at_arrivals(Search(question).predictor, plan, rates)
     assert arrivals is not None
-    tpot_s = _mean_tpot_s(arrivals.rates, plan.in_every_sweep(), arrivals.rows)
-    return Figures(tpot_s=tpot_s, ttft_s=arrivals.ttft_s, running=arrivals.rows)
-
-
-def _mean_tpot_s(rates: Rates, in_every_sweep: int, rows: int) -> float:
-    """Over requests, more of which pass through the faster lane."""
-    if rates.slow_tpot_s is None:
-        return rates.tpot_s
-    main = min(in_every_sweep, rows)
-    return rows / (main / rates.tpot_s + (rows - main) / rates.slow_tpot_s)
+    there, seen = arrivals.on_host, arrivals.rates
+    tpot_s = (1 - there) * seen.tpot_s + there * seen.worst_tpot_s  # over requests
+    return Figures(
+        tpot_s=tpot_s,
+        ttft_s=arrivals.ttft_s,
+        ttft_p90_s=arrivals.ttft_p90_s,
+        running=arrivals.rows,
+    )
 
 
 def _simulated(outcome: Outcome) -> Figures:
@@ -142,6 +141,7 @@ def _simulated(outcome: Outcome) -> Figures:
         outcome.steady_tokens_per_s,
         None if outcome.tpot is None else outcome.tpot.mean_s,
         outcome.ttft.mean_s,
+        outcome.ttft.p90_s,
         outcome.mean_running,
     )
 
