@@ -1,7 +1,8 @@
 """What `tandem plan` says of a question beside what its requests see in `tandem simulate`.
 
 `python -m tests.support.agreement [NAME...]` prints a line of JSON for every question, with the
-ratios of what is predicted to what is simulated.
+ratios of what is predicted to what is simulated. A number names a question that is drawn with that
+seed (`tests/support/random_cells.py`).
 """
 
 import json
@@ -123,7 +124,8 @@ def _predicted(cell: Cell, question: Question, search: Search, option: Option) -
     if not cell.load:
         job = live_through(search, option)
         return Figures(job.job_s, rates.tokens_per_s, job.mean_tpot_s)
-    arrivals = at_arrivals(Search(question).predictor, plan, rates)
+    timed = Search(question)
+    arrivals = at_arrivals(timed.predictor, timed.footprint, plan, rates)
     assert arrivals is not None
     there, seen = arrivals.on_host, arrivals.rates
     tpot_s = (1 - there) * seen.tpot_s + there * seen.worst_tpot_s  # over requests
@@ -243,14 +245,22 @@ CELLS: dict[str, Cell] = {
     "14b-4090-rate5": Cell(
         "qwen3-14b", "rtx4090", None, "lognormal:600,500", "lognormal:200,150", 300, load=0.5
     ),
+    "7b-t4-exp-asym-rate6": Cell(
+        "llama-2-7b", "t4", None, "exp:500", "exp:100", 200, strategy="asymmetric", load=0.6
+    ),
+    "7b-t4-exp-gpu-rate6": Cell(
+        "llama-2-7b", "t4", None, "exp:500", "exp:100", 300, strategy="gpu-only", load=0.6
+    ),
     "8b-h100-rate5": Cell(LLAMA8, "h100", None, "exp:500", "exp:150", 1500, load=0.5),
 }
 
 
 def main(names: Sequence[str]) -> None:
     """Print what the cells of these names come to, or all."""
+    from tests.support.random_cells import random_cell
+
     for name in names or CELLS:
-        found = compare(CELLS[name])
+        found = compare(random_cell(int(name)) if name.isdecimal() else CELLS[name])
         ratios = {key: round(value, 3) for key, value in found.ratios().items()}
         both = {"predicted": asdict(found.predicted), "simulated": asdict(found.simulated)}
         print(json.dumps({"cell": name, **ratios, "plan": found.plan, **both}), flush=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tandem.planner.candidate import Candidate
 from tandem.planner.first_token import first_token
+from tandem.planner.footprint import Footprint
 from tandem.planner.overflow import overflow_share
 from tandem.planner.prediction import Predictor
 from tandem.planner.rates import Rates
@@ -40,7 +41,9 @@ class Arrivals:
     on_host: float = 0.0
 
 
-def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals | None:
+def at_arrivals(
+    predictor: Predictor, footprint: Footprint, plan: Candidate, rates: Rates
+) -> Arrivals | None:
     """The rows that serve requests as fast as they come; None if all are there at once.
 
     Args:
@@ -59,7 +62,7 @@ def at_arrivals(predictor: Predictor, plan: Candidate, rates: Rates) -> Arrivals
         running, found, on_host = _overflowing(predictor, plan, (running, found), rates, per_s)
     elif plan.host_rows and not plan.device_share:
         on_host = 1.0
-    first = first_token(predictor, plan, running, found, per_s)
+    first = first_token(predictor, footprint, plan, running, found, per_s)
     return Arrivals(
         requests_per_s=per_s,
         tokens_per_s=wanted,
@@ -126,7 +129,9 @@ def _overflowing(
         slower = found if found.slow_tpot_s is not None else rates
         there_s = predictor.request_s(slower)
         on_host = overflow_share(plan.device_rows, per_s * here_s)
-        hosted = min(plan.host_rows, round(per_s * on_host * there_s))
+        # where its places are taken as well, who comes waits for whichever is free first
+        on_host = min(on_host, plan.host_rows / (per_s * there_s))
+        hosted = round(per_s * on_host * there_s)
         device = max(1, min(plan.device_rows, round(per_s * (1 - on_host) * here_s)))
         if not hosted:
             return *fewest, 0.0

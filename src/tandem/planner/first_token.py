@@ -10,8 +10,10 @@ from random import Random
 from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate
+from tandem.planner.footprint import Footprint
 from tandem.planner.prediction import Predictor
-from tandem.planner.prompt_queue import Home, PromptQueue
+from tandem.planner.prompt_queue import PromptQueue
+from tandem.planner.queue_places import Home
 from tandem.planner.rates import Rates
 
 _DRAWN = 2000
@@ -74,22 +76,27 @@ class _Sizes:
 
 
 def first_token(
-    predictor: Predictor, plan: Candidate, running: Candidate, rates: Rates, requests_per_s: float
+    predictor: Predictor,
+    footprint: Footprint,
+    plan: Candidate,
+    running: Candidate,
+    rates: Rates,
+    requests_per_s: float,
 ) -> FirstToken:
-    """Of a mean request: a place, its own sweeps, those that are under way when it comes, if any
-    are, and prompts that came before.
+    """Of a mean request: a place, room for its KV, its own sweeps, those that are under way when it
+    comes, if any are, and prompts that came before.
 
     Args:
         running: the plan with the requests that run at that rate of arrival. rates: of it.
     """
     lengths, room = predictor.lengths, predictor.pace.room(running)
-    homes, draw = _homes(predictor, plan, running, rates), Random(0)
+    homes, draw = _homes(predictor, footprint, plan, running, rates), Random(0)
     shapes = [(float(each.prompt_tokens), each.generated_tokens - 1.0) for each in lengths.shapes]
     shapes = shapes or [(lengths.prompt_tokens, lengths.later_tokens)]
     # what sweeps of `room` tokens can read
     most = _FULL * room / predictor.mixed_s(running, room) / lengths.prompt_tokens
     per_s = min(requests_per_s, most)
-    queue = PromptQueue(homes, room)
+    queue = PromptQueue(homes, room, footprint.page.block_size)
     now_s = 0.0
     for _ in range(_DRAWN):
         now_s += draw.expovariate(per_s)
@@ -101,16 +108,19 @@ def first_token(
 
 
 def _homes(
-    predictor: Predictor, plan: Candidate, running: Candidate, rates: Rates
+    predictor: Predictor, footprint: Footprint, plan: Candidate, running: Candidate, rates: Rates
 ) -> tuple[Home, ...]:
     """Of the plan, the accelerator's places first."""
-    room = predictor.pace.room(running)
+    room, places = predictor.pace.room(running), predictor.places(plan)
+    here, there = footprint.device_blocks(plan), footprint.host_blocks(plan)
+    reading = _Sizes(predictor, running, room, 0.0)
+    if plan.device_share:
+        return (Home(places, here + there, reading, rates.worst_tpot_s),)
+    hosted = _Sizes(predictor, running, room, 1.0)
     if not plan.device_rows:
-        places, hosted = predictor.places(plan), 0.0 if plan.device_share else 1.0
-        return (Home(places, _Sizes(predictor, running, room, hosted), rates.worst_tpot_s),)
-    beside = predictor.places(plan) - plan.rows
-    here = Home(plan.device_rows + beside, _Sizes(predictor, running, room, 0.0), rates.tpot_s)
+        return (Home(places, there, hosted, rates.worst_tpot_s),)
+    beside = places - plan.rows
+    device = Home(plan.device_rows + beside, here, reading, rates.tpot_s)
     if not plan.host_rows:
-        return (here,)
-    there = Home(plan.host_rows, _Sizes(predictor, running, room, 1.0), rates.worst_tpot_s)
-    return here, there
+        return (device,)
+    return device, Home(plan.host_rows, there, hosted, rates.worst_tpot_s, plan.reads_here)

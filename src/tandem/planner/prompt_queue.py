@@ -8,61 +8,27 @@ more come meanwhile. A request that finds all places taken waits until one has e
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
+from collections.abc import Sequence
 
-SweepWithPromptsS = Callable[[float], float]
-"""Seconds of a sweep that reads so many tokens of prompts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """Where requests have places.
-
-    Attributes:
-        places: of those that run at once.
-        sweep_s: of a sweep that reads prompts of such requests alone.
-        token_s: from one token of a request to the next.
-    """
-
-    places: int
-    sweep_s: SweepWithPromptsS
-    token_s: float
-
-
-@dataclass(slots=True)
-class _Request:
-    """One that waits, or is being read.
-
-    Attributes:
-        left: tokens of its prompt that no sweep has taken yet. later: tokens after its first.
-        home: in which it has a place.
-    """
-
-    arrival_s: float
-    left: float
-    later: float
-    home: int = 0
+from tandem.planner.queue_places import Arrived, Home, Places
 
 
 class PromptQueue:
     """What waits, and what is in flight.
 
     Args:
-        homes: the first with a free place takes who comes.
-        room: tokens of prompts in a sweep.
+        homes: the first with room takes who comes, one after the other.
+        room: tokens of prompts in a sweep. block_size: tokens of a KV block.
 
     Attributes:
         ttfts_s: from a request's arrival to its first token, of those that have been read.
     """
 
-    def __init__(self, homes: Sequence[Home], room: int) -> None:
+    def __init__(self, homes: Sequence[Home], room: int, block_size: int = 1) -> None:
         self._homes, self._room = homes, room
-        self._free = [home.places for home in homes]
-        self._waiting: deque[_Request] = deque()
-        self._reading: deque[_Request] = deque()
-        self._ends: list[tuple[float, int]] = []  # of those that decode, and their homes; a heap
+        self._places = Places(homes, block_size)
+        self._waiting: deque[Arrived] = deque()
+        self._reading: deque[Arrived] = deque()
         self._now_s = self._end_s = self._runs_until_s = 0.0
         self._reads = False
         self.ttfts_s: list[float] = []
@@ -74,7 +40,7 @@ class PromptQueue:
             tokens: of its prompt. later: that it generates after its first.
         """
         self._advance(arrival_s)
-        self._waiting.append(_Request(arrival_s, tokens, later))
+        self._waiting.append(Arrived(arrival_s, tokens, later, tokens))
 
     def finish(self) -> None:
         """Read all that wait."""
@@ -86,23 +52,19 @@ class PromptQueue:
             self._seat()
             if self._reading:
                 self._read()
-            elif self._ends and (self._waiting or until_s < math.inf):
+            elif self._places.next_s < math.inf and (self._waiting or until_s < math.inf):
                 self._decode(until_s)
             else:
                 self._now_s = self._end_s = until_s
 
     def _seat(self) -> None:
         """Whose ends are known leave their places, and who waits takes them."""
-        while self._ends and self._ends[0][0] <= self._now_s:
-            self._free[heappop(self._ends)[1]] += 1
-        for home in range(len(self._homes)):
-            while self._waiting and self._free[home]:
-                self._free[home] -= 1
-                self._waiting[0].home = home
-                self._reading.append(self._waiting.popleft())
+        self._places.go_on(self._now_s)
+        while self._waiting and self._places.seat(self._waiting[0]):
+            self._reading.append(self._waiting.popleft())
 
     def _read(self) -> None:
-        start_s, left, ended = max(self._now_s, self._end_s), float(self._room), list[_Request]()
+        start_s, left, ended = max(self._now_s, self._end_s), float(self._room), list[Arrived]()
         taken_of = [0.0] * len(self._homes)
         while self._reading and left > 0:
             request = self._reading[0]
@@ -124,17 +86,17 @@ class PromptQueue:
         each = zip(self._homes, taken_of, strict=True)
         return sum(part / taken * home.sweep_s(taken) for home, part in each if part)
 
-    def _decodes(self, request: _Request) -> None:
+    def _decodes(self, request: Arrived) -> None:
         """From its first token, now, to its last."""
         self.ttfts_s.append(self._end_s - request.arrival_s)
         end_s = self._end_s + request.later * self._homes[request.home].token_s
-        heappush(self._ends, (end_s, request.home))
+        self._places.decodes(request, self._end_s, end_s, self._homes[0].sweep_s(0))
         self._runs_until_s = max(self._runs_until_s, end_s)
 
     def _decode(self, until_s: float) -> None:
         """Sweeps without prompts: one, or as many as there are in between."""
         start_s, decode_s = max(self._now_s, self._end_s), self._homes[0].sweep_s(0)
-        next_s = self._ends[0][0] if self._waiting else self._runs_until_s
+        next_s = self._places.next_s if self._waiting else self._runs_until_s
         sweeps = 1 if self._reads else max(1, int((min(until_s, next_s) - start_s) / decode_s))
         self._end_s = start_s + sweeps * decode_s
         self._now_s, self._reads = self._end_s - decode_s, False

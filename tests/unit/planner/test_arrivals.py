@@ -134,7 +134,9 @@ def test_a_first_token_is_told_as_the_least_where_sweeps_can_hardly_read_more() 
         search = Search(replace(question, lengths=lengths))
         best = search.best(AUTO)
         assert best is not None
-        return at_arrivals(search.predictor, best.candidate, best.prediction.rates)
+        return at_arrivals(
+            search.predictor, search.footprint, best.candidate, best.prediction.rates
+        )
 
     free, near = at(1.8), at(3.5)
     assert free is not None

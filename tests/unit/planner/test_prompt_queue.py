@@ -6,14 +6,15 @@ from random import Random
 import pytest
 
 from tandem.planner.overflow import overflow_share
-from tandem.planner.prompt_queue import Home, PromptQueue, SweepWithPromptsS
+from tandem.planner.prompt_queue import PromptQueue
+from tandem.planner.queue_places import Home, SweepWithPromptsS
 
 MANY = 1_000_000
 
 
 def mean_s(sweep_s: SweepWithPromptsS, every_s: float, decoding_s: float, room: int = 100) -> float:
     """Of prompts of 10 tokens, which come so far apart in the mean, and have a place each."""
-    queue, draw, now_s = PromptQueue((Home(MANY, sweep_s, 1.0),), room), Random(1), 0.0
+    queue, draw, now_s = PromptQueue((Home(MANY, MANY**3, sweep_s, 1.0),), room), Random(1), 0.0
     for _ in range(4000):
         now_s += draw.expovariate(1 / every_s)
         queue.arrive(now_s, 10, decoding_s)
@@ -45,7 +46,7 @@ def test_prompts_that_come_in_one_sweep_are_read_together() -> None:
 
 
 def test_a_prompt_that_no_sweep_has_room_for_takes_several() -> None:
-    queue = PromptQueue((Home(MANY, lambda tokens: 1 + tokens / 10, 1.0),), 10)
+    queue = PromptQueue((Home(MANY, MANY**3, lambda tokens: 1 + tokens / 10, 1.0),), 10)
     queue.arrive(5.0, 25, 0)
     queue.arrive(5.0, 5, 0)
     queue.finish()
@@ -61,7 +62,7 @@ def test_less_room_never_waits_less(room: int) -> None:
 
 
 def test_who_finds_all_places_taken_waits_until_one_has_ended() -> None:
-    queue = PromptQueue((Home(1, lambda _: 1.0, 2.0),), 100)
+    queue = PromptQueue((Home(1, MANY, lambda _: 1.0, 2.0),), 100)
     queue.arrive(0.0, 10, 5)  # its first token after 1 s, its last after 11
     queue.arrive(0.0, 10, 5)
     queue.finish()
@@ -73,7 +74,11 @@ def test_who_finds_all_places_taken_waits_until_one_has_ended() -> None:
 @pytest.mark.parametrize("places", [1, 3, 8])
 def test_whoever_waits_for_a_place_does_so_as_in_a_queue_with_several_servers(places: int) -> None:
     """Where sweeps take next to no time, each goes to the place that is free first."""
-    queue, draw, now_s = PromptQueue((Home(places, lambda _: 1e-3, 1.0),), 100), Random(2), 0.0
+    queue, draw, now_s = (
+        PromptQueue((Home(places, MANY, lambda _: 1e-3, 1.0),), 100),
+        Random(2),
+        0.0,
+    )
     free_s, waits_s = [0.0] * places, list[float]()
     for _ in range(4000):
         now_s += draw.expovariate(0.7 * places / 100)
@@ -88,7 +93,10 @@ def test_whoever_waits_for_a_place_does_so_as_in_a_queue_with_several_servers(pl
 
 
 def test_the_second_home_takes_whom_the_first_has_no_place_for_and_reads_as_it_does() -> None:
-    here, there = Home(1, lambda tokens: 1 + tokens, 100.0), Home(1, lambda tokens: 9 * tokens, 1.0)
+    here, there = (
+        Home(1, MANY, lambda tokens: 1 + tokens, 100.0),
+        Home(1, MANY, lambda tokens: 9 * tokens, 1.0),
+    )
     queue = PromptQueue((here, there), 100)
     queue.arrive(0.0, 1, 1)
     queue.arrive(10.0, 2, 1)
@@ -99,7 +107,10 @@ def test_the_second_home_takes_whom_the_first_has_no_place_for_and_reads_as_it_d
 
 
 def test_a_sweep_for_both_homes_takes_by_the_tokens_of_each() -> None:
-    here, there = Home(1, lambda tokens: 1 + tokens, 1.0), Home(1, lambda tokens: 5 * tokens, 1.0)
+    here, there = (
+        Home(1, MANY, lambda tokens: 1 + tokens, 1.0),
+        Home(1, MANY, lambda tokens: 5 * tokens, 1.0),
+    )
     queue = PromptQueue((here, there), 100)
     queue.arrive(0.0, 1, 1)
     queue.arrive(0.0, 3, 1)
