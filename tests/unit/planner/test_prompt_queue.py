@@ -123,3 +123,45 @@ def test_the_share_that_finds_all_places_taken_is_erlang_s() -> None:
     assert overflow_share(1, 3.0) == pytest.approx(3 / 4)
     assert overflow_share(2, 1.0) == pytest.approx((1 / 2) / (1 + 1 + 1 / 2))
     assert overflow_share(3, 3.95) == pytest.approx(10.27 / 23.02, rel=0.002)
+
+
+def test_a_long_prompt_waits_for_blocks_and_all_that_come_wait_behind_it() -> None:
+    queue = PromptQueue((Home(9, 10, lambda _: 1.0, 1.0),), 1000, 10)
+    queue.arrive(0.0, 60, 20)  # six blocks, seven in the mean, until 21 s
+    queue.arrive(2.0, 50, 20)
+    queue.arrive(2.0, 10, 20)
+    queue.finish()
+    first, second, third = queue.ttfts_s
+    assert first <= 2.0
+    assert 19.0 <= second <= 22.0
+    assert third == second
+
+
+def test_prompts_that_pass_wait_until_those_before_them_have_left() -> None:
+    def hosted(at_once: int) -> list[float]:
+        here = Home(1, 10, lambda _: 1.0, 1000.0)
+        queue = PromptQueue((here, Home(9, 100, lambda _: 1.0, 1.0, passes=True)), 1000, 10)
+        queue.arrive(0.0, 10, 2)  # stays
+        for _ in range(at_once):
+            queue.arrive(5.0, 70, 500)
+        queue.finish()
+        return queue.ttfts_s[1:]
+
+    alone, both = hosted(1), hosted(2)
+    assert both[0] == alone[0]
+    # a sweep of its own, those in which the one before leaves, and who has been submitted by then
+    assert 2.0 <= both[1] - both[0] <= 5.0
+
+
+def test_beside_who_stays_there_is_kept_room_for_a_prompt_like_it_to_pass() -> None:
+    def first_s(passes: bool) -> float:
+        here = Home(2, 10, lambda _: 1.0, 1.0)
+        there = Home(9, 100, lambda _: 50.0, 1.0, passes=passes)
+        queue = PromptQueue((here, there), 1000, 10)
+        queue.arrive(0.0, 10, 20)
+        queue.arrive(5.0, 50, 20)
+        queue.finish()
+        return queue.ttfts_s[1]
+
+    assert first_s(passes=False) < 5.0  # on the accelerator
+    assert first_s(passes=True) > 45.0
