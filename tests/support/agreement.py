@@ -1,7 +1,8 @@
 """What `tandem plan` says of a question beside what its requests see in `tandem simulate`.
 
 `python -m tests.support.agreement [NAME...]` prints a line of JSON for every question, with the
-ratios of what is predicted to what is simulated.
+ratios of what is predicted to what is simulated. A number names a question that is drawn with that
+seed (`tests/support/random_cells.py`).
 """
 
 import json
@@ -18,7 +19,6 @@ from tandem.planner.in_step import live_through
 from tandem.planner.option import Option
 from tandem.planner.policies import strategy_alone
 from tandem.planner.question import Lengths, Question
-from tandem.planner.rates import Rates
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.simulator.build import Planned
@@ -69,6 +69,7 @@ class Figures:
     Attributes:
         job_s: until the last token of all. tokens_per_s: of requests that are out of step.
         tpot_s: a mean over requests, of both lanes. ttft_s: likewise, from their arrival.
+        ttft_p90_s: nine of ten have theirs no later.
         running: requests under way.
     """
 
@@ -76,6 +77,7 @@ class Figures:
     tokens_per_s: float | None = None
     tpot_s: float | None = None
     ttft_s: float | None = None
+    ttft_p90_s: float | None = None
     running: float | None = None
 
 
@@ -122,18 +124,17 @@ def _predicted(cell: Cell, question: Question, search: Search, option: Option) -
     if not cell.load:
         job = live_through(search, option)
         return Figures(job.job_s, rates.tokens_per_s, job.mean_tpot_s)
-    arrivals = at_arrivals(Search(question).predictor, plan, rates)
+    timed = Search(question)
+    arrivals = at_arrivals(timed.predictor, timed.footprint, plan, rates)
     assert arrivals is not None
-    tpot_s = _mean_tpot_s(arrivals.rates, plan.in_every_sweep(), arrivals.rows)
-    return Figures(tpot_s=tpot_s, ttft_s=arrivals.ttft_s, running=arrivals.rows)
-
-
-def _mean_tpot_s(rates: Rates, in_every_sweep: int, rows: int) -> float:
-    """Over requests, more of which pass through the faster lane."""
-    if rates.slow_tpot_s is None:
-        return rates.tpot_s
-    main = min(in_every_sweep, rows)
-    return rows / (main / rates.tpot_s + (rows - main) / rates.slow_tpot_s)
+    there, seen = arrivals.on_host, arrivals.rates
+    tpot_s = (1 - there) * seen.tpot_s + there * seen.worst_tpot_s  # over requests
+    return Figures(
+        tpot_s=tpot_s,
+        ttft_s=arrivals.ttft_s,
+        ttft_p90_s=arrivals.ttft_p90_s,
+        running=arrivals.rows,
+    )
 
 
 def _simulated(outcome: Outcome) -> Figures:
@@ -142,6 +143,7 @@ def _simulated(outcome: Outcome) -> Figures:
         outcome.steady_tokens_per_s,
         None if outcome.tpot is None else outcome.tpot.mean_s,
         outcome.ttft.mean_s,
+        outcome.ttft.p90_s,
         outcome.mean_running,
     )
 
@@ -243,14 +245,22 @@ CELLS: dict[str, Cell] = {
     "14b-4090-rate5": Cell(
         "qwen3-14b", "rtx4090", None, "lognormal:600,500", "lognormal:200,150", 300, load=0.5
     ),
+    "7b-t4-exp-asym-rate6": Cell(
+        "llama-2-7b", "t4", None, "exp:500", "exp:100", 200, strategy="asymmetric", load=0.6
+    ),
+    "7b-t4-exp-gpu-rate6": Cell(
+        "llama-2-7b", "t4", None, "exp:500", "exp:100", 300, strategy="gpu-only", load=0.6
+    ),
     "8b-h100-rate5": Cell(LLAMA8, "h100", None, "exp:500", "exp:150", 1500, load=0.5),
 }
 
 
 def main(names: Sequence[str]) -> None:
     """Print what the cells of these names come to, or all."""
+    from tests.support.random_cells import random_cell
+
     for name in names or CELLS:
-        found = compare(CELLS[name])
+        found = compare(random_cell(int(name)) if name.isdecimal() else CELLS[name])
         ratios = {key: round(value, 3) for key, value in found.ratios().items()}
         both = {"predicted": asdict(found.predicted), "simulated": asdict(found.simulated)}
         print(json.dumps({"cell": name, **ratios, "plan": found.plan, **both}), flush=True)

@@ -139,7 +139,7 @@ def answer(
         chosen = better
     device, host = search.footprint.uses(chosen.candidate)
     rates = chosen.prediction.rates
-    arrivals = at_arrivals(search.predictor, chosen.candidate, rates)
+    arrivals = at_arrivals(search.predictor, search.footprint, chosen.candidate, rates)
     seen = chosen.seen if arrivals is None else arrivals.rates
     in_every_sweep = chosen.candidate.in_every_sweep()
     plan = online_plan(search, chosen)

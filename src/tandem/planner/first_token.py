@@ -10,8 +10,10 @@ from random import Random
 from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate
+from tandem.planner.footprint import Footprint
 from tandem.planner.prediction import Predictor
 from tandem.planner.prompt_queue import PromptQueue
+from tandem.planner.queue_places import Home
 from tandem.planner.rates import Rates
 
 _DRAWN = 2000
@@ -28,29 +30,34 @@ class FirstToken(NamedTuple):
     """Of a mean request, from its arrival.
 
     Attributes:
+        p90_s: nine of ten have it no later.
         is_least: it is at least that: so many come that it grows for as long as they do.
     """
 
     seconds: float
+    p90_s: float
     is_least: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Sizes:
-    """Seconds of sweeps with some numbers of tokens of prompts, ascending from none."""
+    """Seconds of sweeps with some numbers of tokens of prompts, ascending from none; timed when
+    the first is asked for.
 
-    tokens: Sequence[float]
-    seconds: Sequence[float]
+    Attributes:
+        hosted: of the prompts, those of requests on the host.
+    """
 
-    @staticmethod
-    def of(predictor: Predictor, running: Candidate, room: int) -> "_Sizes":
-        chunk = predictor.pace.of(running).chunk
-        sizes = sorted({1, room, *(min(room, max(1, round(part * chunk))) for part in _PARTS)})
-        decode_s = predictor.decode_s(running)
-        longer_s = (max(decode_s, predictor.mixed_s(running, size)) for size in sizes)
-        return _Sizes((0, *sizes), (decode_s, *longer_s))
+    predictor: Predictor
+    running: Candidate
+    room: int
+    hosted: float
+    tokens: Sequence[float] = ()
+    seconds: Sequence[float] = ()
 
     def __call__(self, tokens: float) -> float:
+        if not self.tokens:
+            self._time()
         place = 1
         while self.tokens[place] < tokens:
             place += 1
@@ -58,26 +65,62 @@ class _Sizes:
         part = (tokens - before) / (after - before)
         return self.seconds[place - 1] + part * (self.seconds[place] - self.seconds[place - 1])
 
+    def _time(self) -> None:
+        predictor, running, room = self.predictor, self.running, self.room
+        chunk = predictor.pace.of(running).chunk
+        sizes = sorted({1, room, *(min(room, max(1, round(part * chunk))) for part in _PARTS)})
+        decode_s = predictor.decode_s(running)
+        timed_s = (predictor.mixed_s(running, size, self.hosted) for size in sizes)
+        self.tokens = (0, *sizes)
+        self.seconds = (decode_s, *(max(decode_s, each_s) for each_s in timed_s))
+
 
 def first_token(
-    predictor: Predictor, running: Candidate, rates: Rates, requests_per_s: float
+    predictor: Predictor,
+    footprint: Footprint,
+    plan: Candidate,
+    running: Candidate,
+    rates: Rates,
+    requests_per_s: float,
 ) -> FirstToken:
-    """Of a mean request: its own sweeps, those that are under way when it comes, if any
-    are, and prompts that came before.
+    """Of a mean request: a place, room for its KV, its own sweeps, those that are under way when it
+    comes, if any are, and prompts that came before.
 
     Args:
-        running: with the requests that run at that rate of arrival. rates: of it.
+        running: the plan with the requests that run at that rate of arrival. rates: of it.
     """
     lengths, room = predictor.lengths, predictor.pace.room(running)
-    sweep_s, draw = _Sizes.of(predictor, running, room), Random(0)
-    prompts = [shape.prompt_tokens for shape in lengths.shapes] or [lengths.prompt_tokens]
+    homes, draw = _homes(predictor, footprint, plan, running, rates), Random(0)
+    shapes = [(float(each.prompt_tokens), each.generated_tokens - 1.0) for each in lengths.shapes]
+    shapes = shapes or [(lengths.prompt_tokens, lengths.later_tokens)]
     # what sweeps of `room` tokens can read
-    most = _FULL * room / sweep_s(room) / lengths.prompt_tokens
+    most = _FULL * room / predictor.mixed_s(running, room) / lengths.prompt_tokens
     per_s = min(requests_per_s, most)
-    queue = PromptQueue(sweep_s, room, lengths.later_tokens * rates.worst_tpot_s)
+    queue = PromptQueue(homes, room, footprint.page.block_size)
     now_s = 0.0
     for _ in range(_DRAWN):
         now_s += draw.expovariate(per_s)
-        queue.arrive(now_s, draw.choice(prompts))
+        queue.arrive(now_s, *draw.choice(shapes))
     queue.finish()
-    return FirstToken(sum(queue.ttfts_s) / len(queue.ttfts_s), requests_per_s > most)
+    ttfts_s = sorted(queue.ttfts_s)
+    mean_s, p90_s = sum(ttfts_s) / len(ttfts_s), ttfts_s[round(0.9 * (len(ttfts_s) - 1))]
+    return FirstToken(mean_s, p90_s, requests_per_s > most)
+
+
+def _homes(
+    predictor: Predictor, footprint: Footprint, plan: Candidate, running: Candidate, rates: Rates
+) -> tuple[Home, ...]:
+    """Of the plan, the accelerator's places first."""
+    room, places = predictor.pace.room(running), predictor.places(plan)
+    here, there = footprint.device_blocks(plan), footprint.host_blocks(plan)
+    reading = _Sizes(predictor, running, room, 0.0)
+    if plan.device_share:
+        return (Home(places, here + there, reading, rates.worst_tpot_s),)
+    hosted = _Sizes(predictor, running, room, 1.0)
+    if not plan.device_rows:
+        return (Home(places, there, hosted, rates.worst_tpot_s),)
+    beside = places - plan.rows
+    device = Home(plan.device_rows + beside, here, reading, rates.tpot_s)
+    if not plan.host_rows:
+        return (device,)
+    return device, Home(plan.host_rows, there, hosted, rates.worst_tpot_s, plan.reads_here)

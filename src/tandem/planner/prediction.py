@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.fluid.virtual_time import SweepTime
+from tandem.planner.places import num_places
 from tandem.planner.prompt_pace import Pace, PromptPace
 from tandem.planner.question import Lengths, Question
 from tandem.planner.rates import Busy, Prediction, Rates
@@ -201,12 +202,21 @@ class Predictor:
         load = self.pace.decode_load(candidate)
         return self._sweeps.time(candidate.elsewhere, load).period_s
 
-    def mixed_s(self, candidate: Candidate, tokens: int) -> float:
-        """Seconds of a sweep that reads so many tokens of prompts."""
-        hosted = self.pace.of(candidate).on_host
+    def mixed_s(self, candidate: Candidate, tokens: int, hosted: float | None = None) -> float:
+        """Seconds of a sweep that reads so many tokens of prompts.
+
+        Args:
+            hosted: share of them whose KV goes to the host; None: as in the mean.
+        """
+        if hosted is None:
+            hosted = self.pace.of(candidate).on_host
         return self._mixed_s(
             candidate, tokens, hosted, lambda s, load: self._sweeps.time(s, load).period_s
         )
+
+    def places(self, candidate: Candidate) -> int:
+        """Requests that an engine lets run at once."""
+        return num_places(self._q, candidate)
 
     def decode_share(self, candidate: Candidate) -> float:
         """Of the sweeps, those that read no prompt."""

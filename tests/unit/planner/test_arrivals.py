@@ -7,6 +7,7 @@ from tests.unit.planner.questions import ask
 
 from tandem.planner.answer import Answer, answer
 from tandem.planner.arrivals import Arrivals, at_arrivals
+from tandem.planner.overflow import overflow_share
 from tandem.planner.policies import POLICIES
 from tandem.planner.search.search import Search
 
@@ -64,16 +65,34 @@ def beside_cohorts(requests_per_s: float, policy: str) -> Answer:
 
 
 def test_requests_that_fit_the_accelerator_wait_for_no_cohort() -> None:
-    found = beside_cohorts(1.0, "rendezvous")
+    found = beside_cohorts(0.4, "rendezvous")
     assert found.arrivals is not None
     assert found.chosen.candidate.strategy == "rendezvous-ahead"
     assert found.arrivals.rows < found.chosen.candidate.device_rows
+    assert found.arrivals.on_host == 0
     assert found.arrivals.rates.slow_tpot_s is None
     assert found.cohort_request_s is None
     assert found.request_s == found.main_request_s
     # Little's law, in whole requests
-    assert found.arrivals.rows - 1 < 1.0 * found.request_s <= found.arrivals.rows
-    assert found.job_s == pytest.approx(999 + found.request_s)
+    assert found.arrivals.rows - 1 < 0.4 * found.request_s <= found.arrivals.rows
+    assert found.job_s == pytest.approx(999 / 0.4 + found.request_s)
+
+
+def test_who_finds_the_accelerator_s_places_taken_goes_to_the_host_and_stays_there() -> None:
+    """Though fewer are under way, in the mean, than it has places."""
+    found = beside_cohorts(1.0, "rendezvous")
+    assert found.arrivals is not None
+    places = found.chosen.candidate.device_rows
+    assert found.main_request_s is not None
+    assert found.cohort_request_s is not None
+    assert found.main_request_s * 1.0 < places
+    expected = overflow_share(places, found.main_request_s * 1.0)
+    assert found.arrivals.on_host == pytest.approx(expected, rel=0.1)
+    assert 0.01 < found.arrivals.on_host < 0.1
+    # Little's law in each tier, in whole requests
+    hosted = found.arrivals.on_host * found.cohort_request_s
+    staying = (1 - found.arrivals.on_host) * found.main_request_s
+    assert found.arrivals.rows == round(hosted) + round(staying)
 
 
 def test_no_cohort_runs_where_the_accelerator_s_requests_keep_up() -> None:
@@ -115,7 +134,9 @@ def test_a_first_token_is_told_as_the_least_where_sweeps_can_hardly_read_more() 
         search = Search(replace(question, lengths=lengths))
         best = search.best(AUTO)
         assert best is not None
-        return at_arrivals(search.predictor, best.candidate, best.prediction.rates)
+        return at_arrivals(
+            search.predictor, search.footprint, best.candidate, best.prediction.rates
+        )
 
     free, near = at(1.8), at(3.5)
     assert free is not None

@@ -267,6 +267,25 @@ def test_what_the_host_cannot_hold_to_its_end_goes_on_on_the_device() -> None:
     served(replace(BESIDE, device_blocks=16, host_blocks=3), lambda rows: None)
 
 
+@pytest.mark.parametrize(("host_blocks", "at_once"), [(16, 4), (6, 2)])
+def test_who_is_too_long_for_the_device_holds_nobody_up_while_the_host_has_room(
+    host_blocks: int, at_once: int
+) -> None:
+    """Two requests fill the device, of which the third would have a share; it goes to the host
+    whole, and the fourth beside it, unless the host could not hold it to its end.
+    """
+    setup = replace(
+        BESIDE, device_blocks=5, host_blocks=host_blocks, max_device_seqs=2, strategy="rendezvous"
+    )
+    beside = list[int]()
+
+    def look(rows: RowTable) -> None:
+        beside.append(len(rows.owned()))
+
+    served(setup, look, ((20, 12), (20, 12), (90, 10), (20, 4)))
+    assert max(beside[:6]) == at_once  # while the first two run
+
+
 @pytest.mark.parametrize(
     ("rows", "split_blocks", "expected"),
     [(4, 0, [4, 4]), (4, 2, [2, 2, 2]), (4, 99, [8]), (1, 0, [8]), (1, 2, [2])],

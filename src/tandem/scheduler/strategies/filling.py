@@ -326,7 +326,7 @@ class StepFiller:
                 may_go_to_device and self._place(sequence, limit, self._beside(sequence, limit))
             )
             if not on_device:
-                if limit != _ON_HOST and not self._may_go_to_host(limit):
+                if limit != _ON_HOST and not self._may_go_to_host(sequence, limit):
                     return
                 if limit != _ON_HOST and self._waits_for_device(sequence):
                     passed = 1
@@ -341,7 +341,9 @@ class StepFiller:
         somebody lies there already: else those that stay would take turns in it.
         """
         keeps = self._reserve()
-        if not (self.view.config.prompts_on_device and self._may_go_to_host(limit)):
+        if not self.view.config.prompts_on_device or limit != UNLIMITED:
+            return keeps
+        if not self._may_go_to_host(sequence, limit):
             return keeps
         if not self._count(on_host=False):
             return keeps
@@ -425,11 +427,16 @@ class StepFiller:
         self.coming.update(entry.digest for entry in matched if entry.tier is Tier.HOST)
         return True
 
-    def _may_go_to_host(self, limit: int) -> bool:
-        """Whether a request that would lie on the device whole may lie on the host instead."""
+    def _may_go_to_host(self, sequence: Sequence, limit: int) -> bool:
+        """Whether a request that would lie on the device may lie on the host instead, whole: also
+        one that the device could never hold whole, if the host can; it would wait for its share of
+        the device, and all behind it likewise, while the host has room.
+        """
         config = self.view.config
-        allowed = self.uses_host and config.max_host_seqs > 0 and config.kv_placement == "auto"
-        if not allowed or limit != UNLIMITED:
+        if not (self.uses_host and config.max_host_seqs > 0 and config.kv_placement == "auto"):
+            return False
+        longest = -(-(sequence.limit - 1) // config.block_size)
+        if limit != UNLIMITED and longest > self.view.kv.total().host:
             return False
         return self._count(on_host=True) < config.max_host_seqs
 
