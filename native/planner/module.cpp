@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind_programs.hpp"
 #include "steady_sweeps.hpp"
 #include "sweep_schedule.hpp"
 #include "sweep_times.hpp"
@@ -82,11 +83,13 @@ SweepTimes make_times(double least_s, double device_token_s, double host_token_s
 SchedulePointer make_schedule(const std::vector<std::vector<int>>& by_queue,
                               const std::vector<SweepSchedule::Waits>& waits,
                               std::vector<SweepSchedule::OpCounts> costs, std::vector<int> cost_of,
-                              const CohortGroups& cohorts) {
+                              const CohortGroups& cohorts, const std::vector<int>& telling) {
     std::vector<CohortGroup> groups;
     for (const auto& fields : cohorts) groups.push_back(std::make_from_tuple<CohortGroup>(fields));
+    std::vector<Telling> told;
+    for (int kind : telling) told.push_back(static_cast<Telling>(kind));
     return std::make_shared<SweepSchedule>(by_queue, waits, std::move(costs), std::move(cost_of),
-                                           std::move(groups));
+                                           std::move(groups), std::move(told));
 }
 
 PricedSweep priced(const SweepFields& fields) {
@@ -142,10 +145,11 @@ NB_MODULE(_loops, module) {
     module.def("job", &job_by_times, "wave"_a, "shapes"_a, "sweep_s"_a);
     module.def("job", &job_by_function, "wave"_a, "shapes"_a, "sweep_s"_a);
     nb::class_<SweepSchedule>(module, "Schedule")
-        .def(nb::new_(&make_schedule), "by_queue"_a, "waits"_a, "costs"_a, "cost_of"_a,
-             "cohorts"_a);
+        .def(nb::new_(&make_schedule), "by_queue"_a, "waits"_a, "costs"_a, "cost_of"_a, "cohorts"_a,
+             "telling"_a = std::vector<int>{});
     module.def("steady_sweep", &steady, "sweeps"_a, "first"_a, "cycle"_a, "dram_bytes_per_s"_a,
                "both_ways"_a);
     module.def("repeated_sweep", &repeated, "schedule"_a, "demands"_a, "first"_a, "most_sweeps"_a,
                "same"_a, "dram_bytes_per_s"_a, "both_ways"_a);
+    bind_programs(module);
 }

@@ -10,6 +10,7 @@ namespace tandem::planner {
 namespace {
 
 std::shared_ptr<const std::vector<Work>> works_of(const PricedSweep& sweep) {
+    require(!sweep.schedule->on(kAccel).empty(), "a sweep must end on the accelerator");
     return std::make_shared<const std::vector<Work>>(sweep.schedule->works(sweep.demands));
 }
 

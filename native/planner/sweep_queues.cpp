@@ -9,7 +9,6 @@
 namespace tandem::planner {
 namespace {
 
-constexpr double kNever = INFINITY;
 constexpr double kRoundingS = 1e-15;
 constexpr double kApart = 2.0;  // shares of the link that directions have which share nothing
 
@@ -24,10 +23,8 @@ SweepQueues::SweepQueues(double dram_bytes_per_s, double both_ways)
 
 void SweepQueues::submit(Sweep sweep, int first) {
     const SweepSchedule& schedule = *sweep.schedule;
-    require(!schedule.on(kAccel).empty(), "a sweep must end on the accelerator");
-    const int last = schedule.on(kAccel).back();
-    sweeps_.push_back({std::move(sweep), submitted_, last});
-    const Submitted& submitted = sweeps_.back();
+    sweeps_.push_back({std::move(sweep), submitted_, num_sweeps_++});
+    Submitted& submitted = sweeps_.back();
     for (int queue = 0; queue < kQueues; ++queue) {
         const std::vector<int>& groups = schedule.on(queue);
         const auto done = std::lower_bound(groups.begin(), groups.end(), first) - groups.begin();
@@ -49,13 +46,17 @@ Place SweepQueues::place() const {
 }
 
 void SweepQueues::advance() {
-    while (!step()) {
-    }
+    Step reached = Step::kOn;
+    while (reached == Step::kOn) reached = step(kNever);
+    if (reached == Step::kAtLimit) throw std::logic_error("the sweeps wait for each other");
 }
 
-// From one start or end to the next; whether a sweep has ended then.
-bool SweepQueues::step() {
-    if (!look_.empty()) start();
+bool SweepQueues::tells(const Running& run) {
+    return run.group == run.of->sweep.schedule->on(kAccel).back();
+}
+
+SweepQueues::Step SweepQueues::step(double until_s) {
+    const double wake_s = look_.empty() ? kNever : start();
     double drawn = 0.0, step_s = kNever;
     for (int queue : active_) {
         drawn += rate_[queue];
@@ -65,9 +66,14 @@ bool SweepQueues::step() {
     if (meet_ && busy(kD2h)) shared |= busy(kWeights) || busy(kH2d);
     shared |= drawn > dram_;
     if (shared) drawn = share_out(&step_s);
-    const double next_s = totals_.now_s + step_s;
-    if (!(next_s < kNever)) throw std::logic_error("the sweeps wait for each other");
+    double next_s = totals_.now_s + step_s;
+    if (wake_s - totals_.now_s < step_s) {
+        step_s = wake_s - totals_.now_s;
+        next_s = wake_s;
+    }
+    if (next_s > until_s || next_s == kNever) return Step::kAtLimit;
     totals_.dram_bytes += drawn * step_s;
+    if (busy(kCpu) && busy(kAccel)) totals_.hidden_s += step_s;
     const int loads = busy(kH2d) ? kWeights : kH2d;
     over_.clear();
     for (std::size_t place = 0; place < active_.size(); ++place) {
@@ -77,7 +83,7 @@ bool SweepQueues::step() {
         if (left_[queue] <= kRoundingS) over_.push_back(queue);
     }
     totals_.now_s = next_s;
-    bool ended = false;
+    bool told = false;
     for (int queue : over_) {
         const Running run = running_[queue];
         active_.erase(std::find(active_.begin(), active_.end(), queue));
@@ -85,9 +91,9 @@ bool SweepQueues::step() {
         ++done_[queue];
         if (!waiting_[queue].empty()) look_.push_back(queue);
         if (!watching_[queue].empty()) wake(queue);
-        ended |= run.group == run.of->last;
+        told |= tells(run);
     }
-    return ended;
+    return told ? Step::kTold : Step::kOn;
 }
 
 // Looks at those that a queue has come far enough for.
@@ -102,43 +108,58 @@ void SweepQueues::wake(int queue) {
     watching.erase(left, watching.end());
 }
 
-void SweepQueues::start() {
+// Starts what can start; when a group that waits for time alone will be able to.
+double SweepQueues::start() {
+    double wake_s = kNever;
     looked_.clear();
     std::swap(looked_, look_);
     std::sort(looked_.begin(), looked_.end());
     for (int queue : looked_) {
         Line& line = waiting_[queue].front();
-        const Submitted& submitted = *line.of;
-        const std::vector<int>& groups = submitted.sweep.schedule->on(queue);
-        const int group = groups[line.at];
-        if (!starts(queue, submitted, group)) continue;
-        if (++line.at == groups.size()) waiting_[queue].pop_front();
+        Submitted& submitted = *line.of;
+        const int group = submitted.sweep.schedule->on(queue)[line.at];
+        if (waits(queue, submitted, group)) continue;
+        const double at_s = ready_s(queue, submitted, group);
+        if (at_s > totals_.now_s) {
+            if (at_s == kNever) continue;  // it is looked at when another has come far enough
+            look_.push_back(queue);
+            wake_s = std::min(wake_s, at_s);
+            continue;
+        }
+        const SweepSchedule& schedule = *submitted.sweep.schedule;
+        if (++line.at == schedule.on(queue).size()) waiting_[queue].pop_front();
         running_[queue] = {&submitted, group};
-        const Work& work = (*submitted.sweep.works)[submitted.sweep.schedule->cost_of(group)];
+        const Work& work = (*submitted.sweep.works)[schedule.cost_of(group)];
         left_[queue] = work.alone_s;
         rate_[queue] = work.dram_bytes_per_s;
         share_[queue] = work.link_share;
         active_.push_back(queue);
     }
+    return wake_s;
 }
 
-// Whether all that a group waits for is there; if not, its queue is looked at again when it may be.
-bool SweepQueues::starts(int queue, const Submitted& submitted, int group) {
+// Whether another's end is awaited; the queue is looked at again when that one has come so far.
+bool SweepQueues::waits(int queue, const Submitted& submitted, int group) {
     const SweepSchedule& schedule = *submitted.sweep.schedule;
-    const auto is_there = [&](int awaited, std::int64_t until) {
-        if (done_[awaited] >= until) return true;
-        watching_[awaited].push_back({until, queue});
-        return false;
-    };
     for (const Wait* wait = schedule.waits_begin(group); wait != schedule.waits_end(group);
          ++wait) {
-        if (!is_there(wait->queue, submitted.base[wait->queue] + wait->value)) return false;
+        const std::int64_t until = submitted.base[wait->queue] + wait->value;
+        if (done_[wait->queue] >= until) continue;
+        watching_[wait->queue].push_back({until, queue});
+        return true;
     }
-    if (!schedule.joins(group)) return true;
+    return false;
+}
+
+double SweepQueues::ready_s(int queue, Submitted& submitted, int group) {
+    if (!submitted.sweep.schedule->joins(group)) return totals_.now_s;
+    std::int64_t until = submitted.base[kCpu];
     for (const auto& [joining, count] : submitted.sweep.joins) {
-        if (joining == group) return is_there(kCpu, count);
+        if (joining == group) until = count;
     }
-    return is_there(kCpu, submitted.base[kCpu]);
+    if (done_[kCpu] >= until) return totals_.now_s;
+    watch_cpu(until, queue);
+    return kNever;
 }
 
 // What the groups under way draw from the host's memory; sets how fast each is relative to alone,

@@ -1,21 +1,27 @@
-// Queues in virtual time, as `FluidQueues` of `tandem/planner/fluid/queues.py` for sweeps that a
-// planner submits: every sum in its order, so that moments are its to the bit.
+// Queues in virtual time, as `FluidQueues` of `tandem/planner/fluid/queues.py`: every sum in its
+// order, so that moments are its to the bit. For sweeps that a planner submits; `ProgramQueues` are
+// those of a simulator.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "sweep_schedule.hpp"
 
 namespace tandem::planner {
 
+inline constexpr double kNever = INFINITY;
+
 // So far: time, how long each queue has been busy, bytes moved in the host's memory.
 struct Totals {
     double now_s = 0.0;
     ByQueue<double> busy_s{};
     double dram_bytes = 0.0;
+    double hidden_s = 0.0;  // the CPU has been busy beside the accelerator
 };
 
 // How far queues have come: groups ahead, and what is left of the one under way.
@@ -36,6 +42,7 @@ struct Sweep {
 class SweepQueues {
   public:
     SweepQueues(double dram_bytes_per_s, double both_ways);
+    virtual ~SweepQueues() = default;
 
     // Appends a schedule's groups; those before `first`, of a first one, are done.
     void submit(Sweep sweep, int first = 0);
@@ -46,30 +53,46 @@ class SweepQueues {
     Place place() const;
     std::int64_t submitted(int queue) const { return submitted_[queue]; }
 
-  private:
+  protected:
     struct Submitted {
         Sweep sweep;
         ByQueue<std::int64_t> base;
-        int last;
-    };
-    // Groups of a sweep on one queue, from one on.
-    struct Line {
-        const Submitted* of;
-        std::size_t at;
+        std::int64_t number;  // of those submitted, from 0
     };
     struct Running {
-        const Submitted* of = nullptr;
+        Submitted* of = nullptr;
         int group = 0;
+    };
+
+    // When a group that waits for no other starts: at once, later, or, with a watch set, never yet.
+    virtual double ready_s(int queue, Submitted& submitted, int group);
+    // Whether somebody wants to know of a group's end.
+    virtual bool tells(const Running& run);
+
+    // From one start or end to the next, if that is not after `until_s`; else nothing has changed.
+    enum class Step { kOn, kTold, kAtLimit };
+    Step step(double until_s);
+    // When the CPU's queue has ended so many groups a queue is to be looked at again.
+    void watch_cpu(std::int64_t until, int queue) { watching_[kCpu].push_back({until, queue}); }
+    std::int64_t done(int queue) const { return done_[queue]; }
+    Submitted& latest() { return sweeps_.back(); }
+    Submitted& of_number(std::int64_t number) { return sweeps_[number - sweeps_.front().number]; }
+    void forget_first() { sweeps_.pop_front(); }
+
+  private:
+    // Groups of a sweep on one queue, from one on.
+    struct Line {
+        Submitted* of;
+        std::size_t at;
     };
     struct Watching {
         std::int64_t until;
         int queue;
     };
 
-    bool starts(int queue, const Submitted& submitted, int group);
-    void start();
+    bool waits(int queue, const Submitted& submitted, int group);
+    double start();
     void wake(int queue);
-    bool step();
     double share_out(double* step_s);
     double link_speeds(double* loads) const;
     bool busy(int queue) const { return running_[queue].of != nullptr; }
@@ -78,6 +101,7 @@ class SweepQueues {
     bool meet_;
     Totals totals_;
     std::deque<Submitted> sweeps_;
+    std::int64_t num_sweeps_ = 0;
     ByQueue<std::int64_t> submitted_{}, done_{};
     ByQueue<std::deque<Line>> waiting_;
     ByQueue<std::vector<Watching>> watching_;

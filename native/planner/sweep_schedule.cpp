@@ -15,14 +15,17 @@ bool is_index(std::int64_t index, std::size_t count) {
 
 SweepSchedule::SweepSchedule(const std::vector<std::vector<int>>& by_queue,
                              const std::vector<Waits>& waits, std::vector<OpCounts> costs,
-                             std::vector<int> cost_of, std::vector<CohortGroup> cohorts)
+                             std::vector<int> cost_of, std::vector<CohortGroup> cohorts,
+                             std::vector<Telling> telling)
     : costs_(std::move(costs)),
       cost_of_(std::move(cost_of)),
       joins_(cost_of_.size()),
-      cohorts_(std::move(cohorts)) {
+      cohorts_(std::move(cohorts)),
+      telling_(std::move(telling)) {
     const std::size_t groups = cost_of_.size();
     require(by_queue.size() == kQueues && waits.size() == groups,
             "queues and waits must be as many as there are queues and groups");
+    require(telling_.empty() || telling_.size() == groups, "each group is told of or is not");
     std::copy(by_queue.begin(), by_queue.end(), by_queue_.begin());
     std::size_t queued = 0;
     for (const std::vector<int>& places : by_queue_) {

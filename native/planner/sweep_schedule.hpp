@@ -33,6 +33,10 @@ struct CohortGroup {
     std::optional<int> joins, raises;
 };
 
+// Which ends of a group a simulator tells of; of lanes with which a cohort goes on only if some
+// lane has been left out.
+enum class Telling : char { kNever, kOnceLeftOut, kAlways };
+
 class SweepSchedule {
   public:
     using Waits = std::vector<std::pair<int, std::int64_t>>;
@@ -41,7 +45,7 @@ class SweepSchedule {
     // Throws std::invalid_argument where an index is none.
     SweepSchedule(const std::vector<std::vector<int>>& by_queue, const std::vector<Waits>& waits,
                   std::vector<OpCounts> costs, std::vector<int> cost_of,
-                  std::vector<CohortGroup> cohorts);
+                  std::vector<CohortGroup> cohorts, std::vector<Telling> telling = {});
 
     int num_groups() const { return static_cast<int>(cost_of_.size()); }
     const std::vector<int>& on(int queue) const { return by_queue_[queue]; }
@@ -50,6 +54,9 @@ class SweepSchedule {
     int cost_of(int group) const { return cost_of_[group]; }
     bool joins(int group) const { return joins_[group] != 0; }
     const std::vector<CohortGroup>& cohorts() const { return cohorts_; }
+    Telling telling(int group) const {
+        return telling_.empty() ? Telling::kNever : telling_[group];
+    }
 
     // What each sum of operations asks for: by cost, not by group.
     std::vector<Work> works(const std::vector<Work>& demands) const;
@@ -62,6 +69,7 @@ class SweepSchedule {
     std::vector<int> cost_of_;
     std::vector<char> joins_;
     std::vector<CohortGroup> cohorts_;
+    std::vector<Telling> telling_;  // by group, or empty
 };
 
 }  // namespace tandem::planner

@@ -184,8 +184,10 @@ class BlockPool:
             self._spare.add(block)
             self._retire((block,))
 
-    def complete_step(self, step: int) -> None:
+    def complete_step(self, step: int) -> bool:
         """All operations of steps up to `step` have signalled; their leases expire.
+
+        Returns: whether there were any.
 
         Raises:
             ValueError: `step` is smaller than one that completed before.
@@ -193,6 +195,7 @@ class BlockPool:
         expired = self._leases.complete(step)
         if expired:
             self._retire([block for block in expired if self._state[block] == _LEASED])
+        return bool(expired)
 
     def begin_transfer(self, n: int) -> NDArray[np.int32]:
         """Take n free blocks as destination of a copy; nobody may read them yet.

@@ -103,6 +103,10 @@ class LaneBinding:
         """Query tokens of the lane in this step."""
         return len(self.token_ids)
 
+    def has_keys(self, tier: Tier) -> bool:
+        """Whether keys of its rows lie in a tier; new ones among them."""
+        return tier in self.attention or tier in self.append
+
 
 class RandomNumbers(Protocol):
     """Two random numbers for each of some rows: `draw_tokens` says what for."""

@@ -19,11 +19,17 @@ class LaneDone:
 
 @dataclass(frozen=True, slots=True)
 class LaneAdvanced:
-    """A cohort's join was decided; `joined` False: it was not ready and stays where it is."""
+    """A cohort's join was decided; `joined` False: it was not ready and stays where it is.
+
+    Attributes:
+        before: lanes of the same cohort in the same step whose joins happened one after the other
+            just before, and of which nothing has been said yet.
+    """
 
     step_id: int
     lane: int
     joined: bool
+    before: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

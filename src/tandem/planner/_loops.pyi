@@ -48,7 +48,34 @@ class Schedule:
         costs: Sequence[Sequence[tuple[int, int]]],
         cost_of: Sequence[int],
         cohorts: Sequence[tuple[int, int, int | None, int | None]],
+        telling: Sequence[int] = ...,
     ) -> None: ...
+
+class ProgramQueues:
+    def __init__(self, dram_bytes_per_s: float, both_ways: float) -> None: ...
+    @property
+    def now_s(self) -> float: ...
+    @property
+    def busy_s(self) -> list[float]: ...
+    @property
+    def dram_bytes(self) -> float: ...
+    @property
+    def hidden_s(self) -> float: ...
+    def submit(
+        self,
+        schedule: Schedule,
+        demands: Demands,
+        not_before_s: float,
+        lanes: Sequence[tuple[int, int, bool]],
+        max_wait_s: float | None,
+    ) -> int: ...
+    def reprice(self, program: int, schedule: Schedule, demands: Demands) -> None: ...
+    def advance(
+        self,
+        until_s: float,
+        price: Callable[[int, Sequence[int]], tuple[Schedule, Demands]],
+    ) -> list[tuple[int, int, bool]]: ...
+    def release(self, cohort: int) -> None: ...
 
 def steady_sweep(
     sweeps: Sequence[tuple[Schedule, Demands, Sequence[int]]],

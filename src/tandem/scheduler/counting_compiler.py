@@ -1,21 +1,22 @@
 """Step programs without arrays, for an executor that computes nothing (`simulator/`).
 
-What such a sweep is, the scheduler decides as ever; what it computes is counted from the row table,
-as `count_work` would count it from the arrays that are not made.
+What such a sweep is, the scheduler decides as ever; what it computes is counted
+(`counted_lanes.py`).
 """
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tandem.cost.lane_work import LaneWork
-from tandem.cost.stage import AttentionWork
-from tandem.plan.binding import IntArray, LongArray
+from tandem.plan.binding import IntArray, LongArray, SamplingRows
 from tandem.plan.program import LaneShape, ProgramTemplate, StepProgram
 from tandem.scheduler.config import SchedulerConfig
+from tandem.scheduler.counted_lanes import CountedLanes, CountedSampling, RowCounter
 from tandem.scheduler.in_flight import Flight, RowsInFlight, SamplingInFlight, StepInFlight
 from tandem.scheduler.row_set import RowSet
 from tandem.scheduler.rows import RowTable
@@ -25,8 +26,6 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.scheduler.cohort import Cohort
-
-_NO_ATTENTION = AttentionWork(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +41,9 @@ class CountedProgram(StepProgram):
     num_sampled: int = 0
 
 
-class _TierTokens(NamedTuple):
-    """What a sweep computes of the rows that lie in one tier.
-
-    Attributes:
-        seen: int32 [rows that decode]; tokens that each sees, its own included.
-        chunks: of prompts, each from a token to another (exclusive).
-    """
-
-    seen: IntArray
-    chunks: list[tuple[int, int]]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens."""
-        return len(self.seen) + sum(end - begin for begin, end in self.chunks)
-
-    def attention(self, window: int) -> AttentionWork:
-        """Over the rows' keys, in a layer of that window."""
-        tokens = self.num_tokens
-        if not tokens:
-            return _NO_ATTENTION
-        keys = pairs = int((np.minimum(self.seen, window) if window else self.seen).sum())
-        for begin, end in self.chunks:
-            keys += end - (max(0, begin - window + 1) if window else 0)
-            pairs += _pairs(end, window) - _pairs(begin, window)
-        return AttentionWork(tokens, pairs, keys)
-
-
 class CountingCompiler(StepCompiler):
-    """Counts sweeps without cohorts over rows that each lie in one tier; compiles all others, and
-    all once some row's sampling needs its whole history.
+    """Counts lanes over rows that each lie in one tier; builds all others, and all once some row's
+    sampling needs its whole history. A sweep of one such lane is put together at once.
 
     Args:
         windows: of each layer of the model.
@@ -88,8 +59,11 @@ class CountingCompiler(StepCompiler):
         windows: tuple[int, ...],
     ) -> None:
         super().__init__(config, rows, flight, sequence_of)
-        self._windows, self._different = windows, tuple(set(windows))
-        self._templates: dict[tuple[int, bool, bool, bool], ProgramTemplate] = {}
+        self._counter = RowCounter(rows, windows)
+        tokens_of = partial(_tokens_of, sequence_of)
+        self._lanes = CountedLanes(rows, config.block_size, tokens_of, self._counter)
+        self._counted_sampling = CountedSampling(rows, sequence_of)
+        self._lone: dict[tuple[int, bool, bool, bool], ProgramTemplate] = {}
 
     def sweep(
         self,
@@ -106,26 +80,17 @@ class CountingCompiler(StepCompiler):
         rows = decode
         if chunks:
             rows = np.concatenate([decode, np.array([row for row, _ in chunks], dtype=np.int64)])
-        on_host = None if starts or joins or r.had_late else self._on_host(rows)
-        if on_host is None:
+        counted = None
+        if not (starts or joins):
+            counted = self._counter.count(rows, len(decode), [tokens for _, tokens in chunks])
+        if counted is None:
             return super().sweep(decode, chunks, starts, joins, passes, ahead=ahead)
-        before = r.submitted[rows]
-        after = before + 1
-        if chunks:
-            after[len(decode) :] = before[len(decode) :] + [tokens for _, tokens in chunks]
-        # no token of theirs is left to compute after this step: they sample the next
-        reaches = after == r.known[rows] + r.pending[rows]
-        by_tier = _by_tier(len(decode), before, after, on_host)
-        work = self._work(by_tier, int(np.count_nonzero(reaches)))
-        return self._submit(RowSet(r, rows), after, rows[reaches], work), []
+        sampled = rows[counted.sampled]
+        return self._submit(RowSet(r, rows), counted.after, sampled, counted.work), []
 
-    def _on_host(self, rows: LongArray) -> NDArray[np.bool_] | None:
-        """Which rows lie on the host; None: some have blocks in both tiers."""
-        r = self._rows
-        hosted = r.num_host_blocks[rows]
-        on_host = hosted > 0
-        whole = not on_host.any() or (hosted == r.num_blocks[rows])[on_host].all()
-        return on_host if whole else None
+    def _sampled(self, rows: RowSet, logits_index: LongArray) -> SamplingRows:
+        builder = self._sampling if self._rows.had_late else self._counted_sampling
+        return builder.build(rows, logits_index)
 
     def _submit(
         self, rows: RowSet, after: IntArray, sampled: LongArray, work: LaneWork
@@ -165,44 +130,13 @@ class CountingCompiler(StepCompiler):
         layers = self._config.layers.of(work.tokens)
         device, host = work.appended[Tier.DEVICE] > 0, work.appended[Tier.HOST] > 0
         key = id(layers), device, host, head  # the configuration keeps them
-        known = self._templates.get(key)
+        known = self._lone.get(key)
         if known is None:
             shape = LaneShape(device=device, host=host, head=head)
             known = cached_sweep(self._config.num_layers, (shape,), layers)
-            self._templates[key] = known
+            self._lone[key] = known
         return known
 
-    # --- counting ---------------------------------------------------------------------------------
 
-    def _work(self, by_tier: dict[Tier, _TierTokens], logits: int) -> LaneWork:
-        appended = {tier: tokens.num_tokens for tier, tokens in by_tier.items()}
-        by_window = {
-            window: {tier: tokens.attention(window) for tier, tokens in by_tier.items()}
-            for window in self._different
-        }
-        return LaneWork(sum(appended.values()), logits, by_window, self._windows, appended)
-
-
-def _by_tier(
-    decodes: int, before: IntArray, after: IntArray, on_host: NDArray[np.bool_]
-) -> dict[Tier, _TierTokens]:
-    """Rows with so many submitted tokens before and after a step, the decoding ones first."""
-    seen, hosted = after[:decodes], on_host[:decodes]
-    chunks = list(zip(before[decodes:].tolist(), after[decodes:].tolist(), strict=True))
-    if not on_host.any():
-        nothing = _TierTokens(seen[:0], [])
-        return {Tier.DEVICE: _TierTokens(seen, chunks), Tier.HOST: nothing}
-    at_host = on_host[decodes:].tolist()
-    return {
-        tier: _TierTokens(
-            seen[hosted == on],
-            [chunk for chunk, there in zip(chunks, at_host, strict=True) if there == on],
-        )
-        for tier, on in ((Tier.DEVICE, False), (Tier.HOST, True))
-    }
-
-
-def _pairs(tokens: int, window: int) -> int:
-    """Of the first `tokens` tokens of a sequence and what each sees: up to `window` with itself."""
-    growing = min(tokens, window) if window else tokens
-    return growing * (growing + 1) // 2 + (tokens - growing) * window
+def _tokens_of(sequence_of: Callable[[int], Sequence], row: int) -> "array[int]":
+    return sequence_of(row).tokens

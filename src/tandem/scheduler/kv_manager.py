@@ -288,7 +288,10 @@ class KVManager:
         self.arrived(row)
         self.pools[target].cancel_transfer(blocks, step)
 
-    def complete_step(self, step: int) -> None:
-        """All operations of steps up to `step` have signalled."""
-        for pool in self.pools.values():
-            pool.complete_step(step)
+    def complete_step(self, step: int) -> bool:
+        """All operations of steps up to `step` have signalled.
+
+        Returns: whether any block was waiting for that.
+        """
+        freed = [pool.complete_step(step) for pool in self.pools.values()]
+        return any(freed)

@@ -20,7 +20,7 @@ from tandem.scheduler.in_flight import Flight
 from tandem.scheduler.kv_manager import KVManager
 from tandem.scheduler.outputs import StepOutputs, TokenColumns
 from tandem.scheduler.row_set import RowSet
-from tandem.scheduler.rows import RowTable
+from tandem.scheduler.rows import RowState, RowTable
 from tandem.scheduler.running import Running
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.token_news import logprobs_of, no_token, one_token
@@ -57,6 +57,15 @@ class Observer:
         self._cohorts = cohorts
         self._tiers, self._timer, self._reading = tiers, timer, reading
         self._finished_cohorts: list[int] = []
+        self._news = False
+
+    def take_news(self) -> bool:
+        """Whether since the last call anything has happened by which a proposal may change. Copies
+        and tokens always may; that a lane is done, a cohort has joined as was expected of it, or a
+        program has ended may not if nobody waits for just that.
+        """
+        news, self._news = self._news, False
+        return news
 
     def take_finished_cohorts(self) -> list[int]:
         """Cohorts ended since the last call."""
@@ -75,12 +84,14 @@ class Observer:
                 case StepRetired():
                     self._retired(event)
                 case TokensSampled():
+                    self._news = True
                     self._tokens(event, outputs)
                 case LaneDone():
                     self._lane_done(event)
                 case LaneAdvanced():
                     self._lane_advanced(event)
                 case TransferDone():
+                    self._news = True
                     self._transferred(event.transfer_id)
                 case Failed():
                     raise EngineDeadError(f"step {event.step_id} failed: {event.message}")
@@ -101,8 +112,8 @@ class Observer:
             self._timer.retired(event.step_id, event.times)
         if self._reading is not None:
             self._reading.retired(event.step_id, event.times)
-        if reached is not None:
-            self._kv.complete_step(reached)
+        freed = reached is not None and self._kv.complete_step(reached)
+        self._news |= freed or not self._flight.busy
 
     def _lane_done(self, event: LaneDone) -> None:
         step = self._flight.steps[event.step_id]
@@ -110,6 +121,9 @@ class Observer:
         places = lane.rows.alive()
         rows = lane.rows if places is None else lane.rows.some(places)
         self._rows.computed[rows.index] = lane.after if places is None else lane.after[places]
+        r = self._rows
+        awaited = r.count(RowState.DRAINING) or r.count(RowState.RETURNING)
+        self._news |= bool(awaited) or self._kv.prefix.enabled
         self._publish(rows)
         self._running.returning.settle()
         self._flight.settle(event.step_id, "done", event.lane)
@@ -132,10 +146,17 @@ class Observer:
     def _lane_advanced(self, event: LaneAdvanced) -> None:
         step = self._flight.steps[event.step_id]
         cohort = self._cohorts[step.cohorts[event.lane]]
+        for lane in event.before:
+            cohort.decide(joined=True)
+            if self._timer is not None:
+                self._timer.joined(event.step_id, lane)
+        step.due.difference_update([("advanced", lane) for lane in event.before])
         refused = cohort.decide(joined=event.joined)
         if refused and cohort.last is not None:
             self._undo_last_join(*cohort.last)
             cohort.last = None
+        # where it would join next stands since its joins were submitted
+        self._news |= not (event.joined and (cohort.ahead or cohort.undecided))
         if event.joined and event.lane not in step.lanes and self._timer is not None:
             self._timer.joined(event.step_id, event.lane)
         self._flight.settle(event.step_id, "advanced", event.lane)

@@ -121,6 +121,10 @@ class Scheduler:
         self._arrivals = itertools.count()
         self._last_way = ""
         self._turn: Turn | None = None
+        # the last proposal was empty, and nothing has happened since that could make another one;
+        # never so where the clock or other memory has a say in it
+        self._waits_for_news = False
+        self._may_wait = self._first_tokens is None and self.tiers is None and self.disk is None
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -146,6 +150,7 @@ class Scheduler:
         self.kv.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, np.int32))
         self.running.register(sequence)
         self.waiting.add(sequence)
+        self.reconsider()
 
     def abort(self, request_id: str) -> bool:
         """Forget a request at any moment; False if it is unknown (or has ended)."""
@@ -153,6 +158,7 @@ class Scheduler:
         if sequence is None:
             return False
         self.running.end(sequence)
+        self.reconsider()
         return True
 
     @property
@@ -201,7 +207,7 @@ class Scheduler:
         overwrite them.
         """
         self.running.overtaking.settle()  # those aborted since the last events
-        if not self.may_submit:
+        if self._waits_for_news or not self.may_submit:
             return []
         programs = self._start_moves()
         if self.tiers is not None:
@@ -210,6 +216,8 @@ class Scheduler:
             view = self.view()
             proposal = self.strategy.propose(view, self.prices)
             if proposal.empty:
+                # with nothing in flight there would be no news
+                self._waits_for_news = self._may_wait and self.flight.busy and not programs
                 break
             programs += self._commit(proposal, view)
             if proposal.computes:
@@ -218,6 +226,10 @@ class Scheduler:
             self.running.settle_drained()
             programs += self._start_moves()
         return programs
+
+    def reconsider(self) -> None:
+        """Rows, memory or requests are others than when the last step was proposed."""
+        self._waits_for_news = False
 
     def disk_jobs(self) -> "list[PageJob]":
         """What the disk is to do now, beside the programs of `schedule`."""
@@ -238,11 +250,16 @@ class Scheduler:
 
     def late_sampling(self) -> list[StepProgram]:
         """Sampling programs for rows whose history has arrived since."""
-        return self._compiler.late_sampling()
+        programs = self._compiler.late_sampling()
+        if programs:
+            self.reconsider()
+        return programs
 
     def observe(self, events: list[Event]) -> StepOutputs:
         """Take in what the executor reports; returns news for the requests' owners."""
         outputs = self._observer.observe(events)
+        if self._observer.take_news():
+            self.reconsider()
         self.running.overtaking.settle()
         if self.timer is not None and self.timer.calibrator.prices is not self.prices:
             self._reprice(self.timer.calibrator.prices)
@@ -370,6 +387,7 @@ class Scheduler:
 
     def _reprice(self, prices: "StepPrices") -> None:
         """From now on, everything is weighed by these."""
+        self.reconsider()
         self.prices = prices
         self.config = renewed_split_share(self.config, prices)
         if self.tiers is not None:

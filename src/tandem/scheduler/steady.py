@@ -88,6 +88,7 @@ class SteadyDecode:
         for row in rows.tolist():
             self._s.running.sequence_of(row).tokens.frombytes(tokens)
         self._renumber(run.in_flight, steps)
+        self._s.reconsider()
 
     # --- is there a run ---------------------------------------------------------------------------
 

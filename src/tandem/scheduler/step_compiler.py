@@ -4,13 +4,14 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.plan.binding import IntArray, LongArray
-from tandem.plan.interposition import Visit, plan_visits
+from tandem.plan.binding import IntArray, LongArray, SamplingRows
+from tandem.plan.interposition import plan_visits
 from tandem.plan.program import LaneShape, LaneSlot, PageTransfer, ProgramTemplate, StepProgram
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 MAIN = 0
 _TRANSFERS_PER_STEP = 4096
+_MOST_TEMPLATES = 4096
 
 
 @lru_cache(maxsize=4096)
@@ -65,18 +67,65 @@ def cached_sampling(num_lanes: int) -> ProgramTemplate:
     return template
 
 
+@lru_cache(maxsize=16)
+def _one_lane(*, suspends: bool, device: bool, host: bool, head: bool) -> tuple[LaneShape]:
+    """A lane that enters at the embedding: the same object for equal ones."""
+    return (LaneShape(suspends=suspends, device=device, host=host, head=head),)
+
+
+class _Visits(NamedTuple):
+    """Arguments of `plan_visits`."""
+
+    cursor: int
+    num_layers: int
+    passes: int
+    entered: bool
+
+
+@lru_cache(maxsize=4096)
+def _visiting(
+    visits: _Visits, first: int, before: int | None, *, device: bool, guarded: bool
+) -> tuple[LaneShape, ...]:
+    """A lane for each layer that a cohort may leave behind in a sweep.
+
+    Args:
+        first: number of the first lane. before: the one with which it enters in this sweep.
+    """
+    cursor, num_layers, passes, entered = visits
+    planned = plan_visits(cursor, num_layers, passes, entered=entered)
+    return tuple(
+        LaneShape(
+            cursor=visit.layer,
+            suspends=True,
+            device=device,
+            host=True,
+            guarded=guarded,
+            beside=None if visit.at == visit.layer else visit.at,
+            after=first + number - 1 if number else before,
+        )
+        for number, visit in enumerate(planned)
+    )
+
+
 @dataclass(slots=True)
 class _Sweep:
-    """A sweep being put together."""
+    """A sweep being put together.
+
+    Attributes:
+        shapes: of its lanes, in parts that recur.
+        entering: lanes with which cohorts enter, by cohort.
+    """
 
     record: StepInFlight
-    shapes: list[LaneShape] = field(default_factory=list[LaneShape])
+    shapes: list[tuple[LaneShape, ...]] = field(default_factory=list[tuple[LaneShape, ...]])
     slots: list[LaneSlot] = field(default_factory=list[LaneSlot])
     sampled: dict[int, RowSet] = field(default_factory=dict[int, RowSet])
+    entering: dict[int, int] = field(default_factory=dict[int, int])
 
-    def lane_of(self, cohort_id: int) -> int | None:
-        """The lane with which a cohort enters in this sweep."""
-        return next((i for i, slot in enumerate(self.slots) if slot.cohort_id == cohort_id), None)
+    def add(self, shapes: tuple[LaneShape, ...], slots: tuple[LaneSlot, ...]) -> None:
+        """Lanes that follow each other."""
+        self.shapes.append(shapes)
+        self.slots += slots
 
 
 class _Sampled(NamedTuple):
@@ -103,6 +152,9 @@ class StepCompiler:
         self._lanes = LaneBuilder(rows, config.block_size, lambda row: sequence_of(row).tokens)
         self._sampling = SamplingBuilder(rows, sequence_of)
         self._cohort_ids = itertools.count(1)
+        # by parts; with them, the objects of whose ids keys consist
+        self._templates: dict[tuple[int, ...], tuple[ProgramTemplate, object, object]] = {}
+        self._stops = config.cohort_layers
 
     # --- forward ----------------------------------------------------------------------------------
 
@@ -126,7 +178,6 @@ class StepCompiler:
         has_main = bool(len(decode) or chunks)
         if has_main:
             self._add_main(sweep, self._lanes.main(decode, chunks))
-        layers = self._config.num_layers
         most_visits = 1
         for cohort in joins:
             visits = self._visit(sweep, cohort, passes, entered=False)
@@ -135,7 +186,7 @@ class StepCompiler:
         for cohort in started:
             visits = self._visit(sweep, cohort, passes, entered=True)
             most_visits = max(most_visits, visits)
-        template = cached_sweep(layers, tuple(sweep.shapes), self._layers_of(sweep))
+        template = self._template_of(sweep)
         # the accelerator waits no longer for a cohort, whatever the number of its passes
         wait_s = self._config.max_join_wait_s / most_visits if has_main else None
         forward = StepProgram(
@@ -153,14 +204,14 @@ class StepCompiler:
     def _add_main(self, sweep: _Sweep, built: BuiltLane) -> None:
         binding, most = built.binding, self._config.max_num_batched_tokens
         assert binding.num_tokens <= most, f"{binding.num_tokens} tokens in a step of {most}"
-        shape = LaneShape(
-            device=Tier.DEVICE in binding.attention or Tier.DEVICE in binding.append,
-            host=Tier.HOST in binding.attention or Tier.HOST in binding.append,
+        shapes = _one_lane(
+            suspends=False,
+            device=binding.has_keys(Tier.DEVICE),
+            host=binding.has_keys(Tier.HOST),
             head=len(built.sampled) > 0,
         )
         self._submit_rows(sweep, built)
-        sweep.shapes.append(shape)
-        sweep.slots.append(LaneSlot(binding))
+        sweep.add(shapes, (LaneSlot(binding),))
         sweep.sampled[MAIN] = built.sampled
         sweep.record.lanes[MAIN] = RowsInFlight(built.rows, built.after)
         sweep.record.due.add(("done", MAIN))
@@ -171,54 +222,40 @@ class StepCompiler:
         cohort_id = next(self._cohort_ids)
         self._rows.cohort[rows] = cohort_id
         slot = LaneSlot(built.binding, cohort_id, 0)
-        has_device = Tier.DEVICE in built.binding.attention
-        sweep.shapes.append(LaneShape(suspends=True, device=has_device, host=True))
-        sweep.slots.append(slot)
+        has_device = built.binding.has_keys(Tier.DEVICE)
+        sweep.entering[cohort_id] = len(sweep.slots)
+        sweep.add(_one_lane(suspends=True, device=has_device, host=True, head=True), (slot,))
         from tandem.scheduler.cohort import Cohort
 
-        stops = self._config.cohort_layers
-        return Cohort(cohort_id, built.rows, slot, has_device, stops, ahead)
+        return Cohort(cohort_id, built.rows, slot, has_device, self._stops, ahead)
 
     def _visit(self, sweep: _Sweep, cohort: "Cohort", passes: int, *, entered: bool) -> int:
-        """A cohort's part in a sweep: how many layers it may leave behind."""
+        """A cohort's part in a sweep, a lane for each layer that it may leave behind: how many
+        there are.
+        """
         assert cohort.cursor is not None
-        visits = plan_visits(cohort.cursor, self._config.num_layers, passes, entered=entered)
-        if visits:
-            # without others the sweep waits for it, unless what it follows may be refused
-            guarded = MAIN in sweep.record.lanes or cohort.undecided > 0
-            self._add_visits(sweep, cohort, visits, guarded=guarded)
-        return len(visits)
+        # without others the sweep waits for it, unless what it follows may be refused
+        guarded = MAIN in sweep.record.lanes or cohort.undecided > 0
+        first, before = len(sweep.slots), sweep.entering.get(cohort.cohort_id)
+        visits = _Visits(cohort.cursor, self._config.num_layers, passes, entered)
+        shapes = _visiting(visits, first, before, device=cohort.has_device, guarded=guarded)
+        if shapes:
+            self._add_visits(sweep, cohort, shapes)
+        return len(shapes)
 
-    def _add_visits(
-        self, sweep: _Sweep, cohort: "Cohort", visits: tuple[Visit, ...], *, guarded: bool
-    ) -> None:
-        """A lane for each layer that the cohort may leave behind."""
+    def _add_visits(self, sweep: _Sweep, cohort: "Cohort", shapes: tuple[LaneShape, ...]) -> None:
         assert cohort.rows.alive() is None, f"a member has left cohort {cohort.cohort_id}"
         self._rows.last_step[cohort.rows.index] = sweep.record.step_id
-        attention, before = cohort.attention, sweep.lane_of(cohort.cohort_id)
-        for number, visit in enumerate(visits):
-            lane = len(sweep.shapes)
-            sweep.shapes.append(
-                LaneShape(
-                    cursor=visit.layer,
-                    suspends=True,
-                    device=cohort.has_device,
-                    host=True,
-                    guarded=guarded,
-                    beside=None if visit.at == visit.layer else visit.at,
-                    after=before,
-                )
-            )
-            slot = LaneSlot(cohort.slot.binding, cohort.cohort_id, attention + number)
-            sweep.slots.append(slot)
-            sweep.record.cohorts[lane] = cohort.cohort_id
-            sweep.record.due.add(("advanced", lane))
-            before = lane
-        cohort.submit(len(visits))
+        binding, name, attention = cohort.slot.binding, cohort.cohort_id, cohort.attention
+        lanes = range(len(sweep.slots), len(sweep.slots) + len(shapes))
+        signals = range(attention, attention + len(shapes))
+        sweep.add(shapes, tuple([LaneSlot(binding, name, signal) for signal in signals]))
+        sweep.record.cohorts.update(dict.fromkeys(lanes, name))
+        sweep.record.due.update([("advanced", lane) for lane in lanes])
+        cohort.submit(len(shapes))
         if cohort.cursor is None:
-            lane = len(sweep.shapes) - 1
-            self._complete(sweep, cohort.rows, lane)
-            cohort.last = sweep.record.step_id, lane
+            self._complete(sweep, cohort.rows, lanes[-1])
+            cohort.last = sweep.record.step_id, lanes[-1]
 
     def _complete(self, sweep: _Sweep, rows: RowSet, lane: int) -> None:
         """Rows of a cohort come to the end of their token in a lane."""
@@ -231,10 +268,24 @@ class StepCompiler:
         self._rows.submitted[built.rows.index] = built.after
         self._rows.last_step[built.rows.index] = sweep.record.step_id
 
+    def _template_of(self, sweep: _Sweep) -> ProgramTemplate:
+        """Parts recur as objects, so that lanes need not be compared one by one."""
+        layers = self._layers_of(sweep)
+        key = id(layers), *map(id, sweep.shapes)  # both are kept
+        known = self._templates.get(key)
+        if known is None:
+            if len(self._templates) >= _MOST_TEMPLATES:
+                self._templates.clear()
+            shapes = tuple(sweep.shapes)
+            lanes = tuple(chain.from_iterable(shapes))
+            template = cached_sweep(self._config.num_layers, lanes, layers)
+            known = self._templates[key] = template, layers, shapes
+        return known[0]
+
     def _layers_of(self, sweep: _Sweep) -> SweepLayers:
         choice = self._config.layers
-        tokens = sum(slot.binding.num_tokens for slot in sweep.slots)
-        if any(shape.suspends for shape in sweep.shapes):
+        tokens = sum([slot.binding.num_tokens for slot in sweep.slots])
+        if MAIN not in sweep.record.lanes or len(sweep.slots) > 1:
             return choice.with_cohorts(tokens)
         return choice.of(tokens)
 
@@ -288,7 +339,7 @@ class StepCompiler:
 
     def _sampling_program(self, forward_step: int, parts: list[_Sampled]) -> StepProgram:
         step = self._flight.new_step()
-        payload = tuple(self._sampling.build(part.rows, part.logits_index) for part in parts)
+        payload = tuple([self._sampled(part.rows, part.logits_index) for part in parts])
         for number, (lane, rows, _) in enumerate(parts):
             self._flight.sampling[(step, number)] = SamplingInFlight(forward_step, lane, rows)
             self._flight.steps[forward_step].due.add((f"tokens{number}", step))
@@ -301,6 +352,9 @@ class StepCompiler:
             sampling_lanes=tuple(lane for lane, _, _ in parts),
             forward_step=forward_step,
         )
+
+    def _sampled(self, rows: RowSet, logits_index: LongArray) -> SamplingRows:
+        return self._sampling.build(rows, logits_index)
 
     # --- moves ------------------------------------------------------------------------------------
 

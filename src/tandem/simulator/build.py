@@ -12,6 +12,7 @@ from tandem.plan.stepped import stepped
 from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import disk_layers, resident_experts
+from tandem.planner import native
 from tandem.planner.answer import choose, online_plan
 from tandem.planner.demand import Demands
 from tandem.planner.fluid.queues import Span
@@ -28,6 +29,8 @@ from tandem.scheduler.step_compiler import StepCompiler
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.simulator.costs import ProgramCosts
 from tandem.simulator.executor import SimulatedExecutor
+from tandem.simulator.native_queues import NativeQueues
+from tandem.simulator.program_queues import PythonQueues
 from tandem.spec.config import PreemptionMode
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
@@ -98,6 +101,7 @@ def build(
     *,
     preemption: PreemptionMode = "recompute",
     counted: bool = False,
+    compiled: bool = native.available(),
 ) -> Machine:
     """An engine of the plan's sizes on the question's hardware.
 
@@ -108,6 +112,7 @@ def build(
             weights leave is there for it.
         counted: sweeps without cohorts are counted where each row lies in one tier, not compiled;
             they take as long.
+        compiled: by the compiled queues, unless somebody wants spans; to the bit as Python's.
     """
     question, plan = planned.question, planned.plan
     model, hardware = question.model, question.hardware
@@ -129,13 +134,15 @@ def build(
         else StepCompiler,
     )
     token = _ordinary_token(model)
-    executor = SimulatedExecutor(
-        _costs(planned),
-        hardware.host.pool_bytes_per_s,
-        hardware.accelerator.launch_latency_s,
-        token,
-        on_span,
-    )
+    costs = _costs(planned)
+    pool = hardware.host.pool_bytes_per_s
+    if compiled and on_span is None:
+        # where the clock has a say in what is proposed, it is asked whenever something has happened
+        queues = NativeQueues(costs, pool, each=ttft_bound_s is not None)
+    else:
+        queues = PythonQueues(costs, pool, on_span)
+    launch_s = hardware.accelerator.launch_latency_s
+    executor = SimulatedExecutor(costs, queues, launch_s, token)
     return Machine(scheduler, executor, token)
 
 

@@ -2,11 +2,19 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.cost.lane_work import LaneWork, count_work
 from tandem.cost.stage import AttentionWork
-from tandem.plan.program import OpKind, PageTransfer, Part, ProgramOp, ProgramTemplate, StepProgram
+from tandem.plan.program import (
+    LaneSlot,
+    OpKind,
+    PageTransfer,
+    Part,
+    ProgramOp,
+    ProgramTemplate,
+    StepProgram,
+)
 from tandem.planner.demand import Demand, Demands
 from tandem.planner.fluid.alike import Alike, alike_groups
 from tandem.planner.fluid.grouping import grouped, layer_kind
@@ -15,8 +23,12 @@ from tandem.planner.fluid.priced_sweep import sums_of
 from tandem.planner.fluid.queues import Work
 from tandem.planner.fluid.reads_in_place import with_reads_in_place
 from tandem.planner.load import Load
+from tandem.scheduler.counted_lanes import CountedBinding
 from tandem.scheduler.counting_compiler import CountedProgram
 from tandem.spec.tier import Tier
+
+if TYPE_CHECKING:
+    from tandem.planner import _loops
 
 _NOTHING = Demand(0.0)
 _MAX_KNOWN = 10_000
@@ -24,7 +36,8 @@ _Shape = tuple[int, tuple[int, ...], frozenset[int]]
 """A schedule, which lanes have one load, and lanes that are left out."""
 
 
-class _Priced(NamedTuple):
+@dataclass(slots=True, eq=False)
+class PricedShape:
     """Of programs of one shape: what costs the same in all of them is priced once.
 
     A cohort with passes has a lane for each, all with its load, so that of its operations there are
@@ -35,12 +48,19 @@ class _Priced(NamedTuple):
         single: places in `ops` of those whose prices depend on more than counts.
         costs: different sums of operations by places in `ops`, added in the schedule's order.
         cost_of: of each group, which of them it is.
+        native: what the compiled queues made of its schedule, if they have seen it.
     """
 
     ops: tuple[ProgramOp, ...]
     single: tuple[int, ...]
     costs: tuple[OpCounts, ...]
     cost_of: tuple[int, ...]
+    native: "_loops.Schedule | None" = None
+
+    def works(self, demands: Sequence[Demand]) -> list[Work]:
+        """What each group asks for, of what operations do, by `ops`."""
+        works = sums_of(self.costs, demands)
+        return [works[number] for number in self.cost_of]
 
 
 class SampledLane(NamedTuple):
@@ -125,7 +145,7 @@ class ProgramCosts:
         self._alike: dict[int, Alike | None] = {}
         self._cohorts: dict[int, LaneWork] = {}
         self._kind_of = layer_kind(windows, dense)
-        self._priced: dict[_Shape, _Priced] = {}
+        self._priced: dict[_Shape, PricedShape] = {}
         self._known: dict[tuple[_Shape, tuple[tuple[int, ...], ...]], list[Demand]] = {}
 
     def schedule(self, template: ProgramTemplate) -> Schedule:
@@ -152,14 +172,23 @@ class ProgramCosts:
             return ProgramLoad((counted,))
         if program.sampling:
             return ProgramLoad(tuple(SampledLane(len(rows.rows)) for rows in program.sampling))
-        return ProgramLoad(
-            tuple(self._lane(program, lane) for lane in range(len(program.lanes))),
-            program.transfers,
-        )
+        return ProgramLoad(self._lanes(program.lanes), program.transfers)
 
-    def _lane(self, program: StepProgram, lane: int) -> LaneWork:
-        """A cohort has the same work in every sweep of its token."""
-        slot = program.lanes[lane]
+    def _lanes(self, slots: Sequence[LaneSlot]) -> tuple[LaneWork, ...]:
+        """A cohort has the same work in every sweep of its token, with the same binding in each of
+        its lanes, which follow each other.
+        """
+        found: list[LaneWork] = []
+        last, work = None, None
+        for slot in slots:
+            if work is None or slot.binding is not last:
+                last, work = slot.binding, self._work(slot)
+            found.append(work)
+        return tuple(found)
+
+    def _work(self, slot: LaneSlot) -> LaneWork:
+        if isinstance(slot.binding, CountedBinding):
+            return slot.binding.work
         known = self._cohorts.get(slot.cohort_id)
         if known is None:
             known = count_work(slot.binding, self._block_size, self._windows)
@@ -171,10 +200,12 @@ class ProgramCosts:
         """A cohort's token has ended."""
         self._cohorts.pop(cohort_id, None)
 
-    def works(
+    def priced(
         self, schedule: Schedule, load: ProgramLoad, left_out: frozenset[int]
-    ) -> Sequence[Work]:
-        """What each group asks for, without the lanes that are left out."""
+    ) -> tuple[PricedShape, list[Demand]]:
+        """What a program's operations ask for, by `PricedShape.ops`, without the lanes that are
+        left out.
+        """
         shape = id(schedule), load.firsts, left_out
         priced = self._priced.get(shape)
         if priced is None:
@@ -190,12 +221,11 @@ class ProgramCosts:
                 demands[index] = self._demands.of_blocks(op.queue, blocks)
             else:
                 demands[index] = self._demand(op, load, left_out)
-        works = sums_of(priced.costs, demands)
-        return [works[number] for number in priced.cost_of]
+        return priced, demands
 
     def _price(
         self, schedule: Schedule, firsts: tuple[int, ...], left_out: frozenset[int]
-    ) -> _Priced:
+    ) -> PricedShape:
         """Which operations, and which sums of them, are of one price."""
         numbers: dict[tuple[object, ...], int] = {}
         ops: list[ProgramOp] = []
@@ -214,10 +244,12 @@ class ProgramCosts:
             for cost in schedule.costs
         ]
         single = tuple(index for index, op in enumerate(ops) if _is_single(op))
-        return _Priced(tuple(ops), single, tuple(sums), tuple(which[n] for n in schedule.cost_of))
+        return PricedShape(
+            tuple(ops), single, tuple(sums), tuple(which[n] for n in schedule.cost_of)
+        )
 
     def _shared(
-        self, shape: _Shape, priced: _Priced, load: ProgramLoad, left_out: frozenset[int]
+        self, shape: _Shape, priced: PricedShape, load: ProgramLoad, left_out: frozenset[int]
     ) -> list[Demand]:
         """Of all operations but the single ones, which programs with equal counts share."""
         known = self._known.get((shape, load.counts))

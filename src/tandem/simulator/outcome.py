@@ -4,8 +4,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tandem.planner.fluid.queues import ACCEL, CPU, D2H, DISK, H2D, FluidQueues
+from tandem.planner.fluid.queues import ACCEL, CPU, D2H, DISK, H2D
 from tandem.simulator.latencies import Latencies, Percentiles
+from tandem.simulator.program_queues import ProgramQueues
 from tandem.simulator.record import Record
 
 
@@ -48,7 +49,7 @@ class Outcome:
 
 def outcome_of(
     record: Record,
-    queues: FluidQueues,
+    queues: ProgramQueues,
     dram_bytes_per_s: float,
     preemptions: int,
     steps: int,
@@ -86,7 +87,7 @@ def outcome_of(
 
 
 def _busy(
-    queues: FluidQueues, whole_s: float, dram_bytes_per_s: float, *, host_only: bool
+    queues: ProgramQueues, whole_s: float, dram_bytes_per_s: float, *, host_only: bool
 ) -> dict[str, float]:
     accelerator = queues.busy_s[ACCEL] / whole_s
     found = {

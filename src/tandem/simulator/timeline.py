@@ -5,7 +5,7 @@ from pathlib import Path
 from tandem.plan.trace_file import TraceFile, fields, operation_label
 from tandem.planner.fluid.groups import QUEUES
 from tandem.planner.fluid.queues import Span
-from tandem.simulator.executor import Flying
+from tandem.simulator.flying import Flying
 
 
 class Timeline:

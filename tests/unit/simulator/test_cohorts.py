@@ -14,6 +14,7 @@ from tandem.simulator.build import Machine, Planned, build
 from tandem.simulator.costs import ProgramCosts
 from tandem.simulator.executor import SimulatedExecutor
 from tandem.simulator.loop import Loop
+from tandem.simulator.program_queues import PythonQueues
 from tandem.simulator.record import Record
 from tandem.spec.workload import Workload
 
@@ -69,12 +70,10 @@ def pieces(plan: Planned) -> tuple[Demands, int, tuple[int, ...]]:
 
 def recorded(plan: Planned, requests: Workload) -> tuple[Machine, Recorder, Record]:
     machine, hardware = build(plan), plan.question.hardware
-    executor = Recorder(
-        ProgramCosts(*pieces(plan)),
-        hardware.host.pool_bytes_per_s,
-        hardware.accelerator.launch_latency_s,
-        machine.token_id,
-    )
+    costs = ProgramCosts(*pieces(plan))
+    queues = PythonQueues(costs, hardware.host.pool_bytes_per_s)  # which report every event
+    launch_s = hardware.accelerator.launch_latency_s
+    executor = Recorder(costs, queues, launch_s, machine.token_id)
     executor.submitted, executor.told = [], []
     record = Record(requests.requests)
     Loop(machine.scheduler, executor, record, machine.token_id, None).run()

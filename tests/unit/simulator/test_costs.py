@@ -1,17 +1,16 @@
 """What is priced once for many operations is what each of them is priced at by itself."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.unit.simulator.setups import LAYERS, Case, in_steps, planned, workload
 
 from tandem.plan.program import Part
+from tandem.planner.demand import Demand
 from tandem.planner.fluid.groups import Schedule
 from tandem.planner.fluid.priced_sweep import group_works
-from tandem.planner.fluid.queues import Work
 from tandem.simulator.build import Planned, build
-from tandem.simulator.costs import ProgramCosts, ProgramLoad
+from tandem.simulator.costs import PricedShape, ProgramCosts, ProgramLoad
 from tandem.simulator.loop import Loop
 from tandem.simulator.record import Record
 
@@ -34,10 +33,10 @@ class OneByOne(ProgramCosts):
 
     compared = 0
 
-    def works(
+    def priced(
         self, schedule: Schedule, load: ProgramLoad, left_out: frozenset[int]
-    ) -> Sequence[Work]:
-        found = super().works(schedule, load, left_out)
+    ) -> tuple[PricedShape, list[Demand]]:
+        shape, by_shape = super().priced(schedule, load, left_out)
         pages = iter(load.transfers)
         demands = [
             self._demands.of_blocks(op.queue, len(next(pages).source_blocks))
@@ -45,9 +44,9 @@ class OneByOne(ProgramCosts):
             else self._demand(op, load, left_out)
             for op in schedule.ops
         ]
-        assert found == group_works(schedule, demands)
+        assert shape.works(by_shape) == group_works(schedule, demands)
         self.compared += len(demands)
-        return found
+        return shape, by_shape
 
 
 def compared(plan: Planned, monkeypatch: pytest.MonkeyPatch) -> int:
