@@ -14,13 +14,12 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.relaxation.mixtures import StageTimes, most_decoded_per_s
 from tandem.planner.relaxation.rows import Range, Rows
 from tandem.planner.relaxation.way import Way
 from tandem.planner.relaxation.whole_tiles import (
-    StageTimes,
     WholeTiles,
     knows_tiles,
-    most_decoded_per_s,
     tiled_ceiling,
 )
 from tandem.planner.search.search import Search
