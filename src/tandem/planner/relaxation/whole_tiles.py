@@ -19,9 +19,10 @@ from tandem.planner.demand import Demands
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import LaneLoad, TierLoad
+from tandem.planner.places import places_of
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
-from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.relaxation.ceiling import LEAF_RATIO, Ceilings
 from tandem.planner.relaxation.homes import LayerHome
 from tandem.planner.relaxation.mixtures import ROUNDED_UP, StageTimes, most_decoded_per_s
 from tandem.planner.relaxation.prices import Prices
@@ -35,10 +36,12 @@ _STAGES = ((OpKind.STAGE, Part.PRE), (OpKind.MERGE, Part.NONE), (OpKind.STAGE, P
 def tiled_ceiling(question: Question, footprint: Footprint, policy: Policy) -> float:
     """Tokens per second that no plan of a policy exceeds, nor its execution: of each range of rows
     the programme's, or the accelerator's in whole tiles if that is less.
+
+    Beside long prompts there are few rows, so that ranges are halved down to one number of them.
     """
     tiles = WholeTiles(question, footprint) if knows_tiles(question) else None
-    most = 0.0
-    for bounded in Ceilings(question, footprint, policy).leaves():
+    ratio, most = LEAF_RATIO if question.lengths.prompts_are_rows else 1.0, 0.0
+    for bounded in Ceilings(question, footprint, policy, leaf_ratio=ratio).leaves():
         if bounded.tokens_per_s <= most:
             break
         within = inf if tiles is None else tiles.tokens_per_s(bounded.way, bounded.rows, most)
@@ -47,25 +50,29 @@ def tiled_ceiling(question: Question, footprint: Footprint, policy: Policy) -> f
 
 
 def knows_tiles(question: Question) -> bool:
-    """Whether layers are alike and compute rows in tiles, at known rates, and prompts are hardly
-    more than rows: what longer ones take is most of what there is to count.
-    """
+    """Whether layers are alike and compute rows in tiles, at known rates."""
     model, precision = question.model, question.precision
     alike = model.experts is None and len(set(model.layer_windows)) == 1
     known = question.measured_card is None and not precision.quantized and question.tile_rows > 1
-    rows = question.objective == "throughput" and question.lengths.prompts_are_rows
-    return alike and known and rows
+    return alike and known and question.objective == "throughput"
 
 
 class Places(NamedTuple):
-    """The most rows that decode in a sweep: in the main lane, and of a cohort."""
+    """The most rows of a sweep: in the main lane, those of them that decode, and of a cohort.
+
+    Attributes:
+        attended_here: whether the accelerator attends to all prompts.
+    """
 
     main: int
+    decoding: int
     cohort: int
+    attended_here: bool
 
     def holds(self, other: "Places") -> bool:
-        """Whether all sweeps of the others' are sweeps of these."""
-        return self.main >= other.main and self.cohort >= other.cohort
+        """Whether all sweeps of the others' are sweeps of these, and take no longer."""
+        fewer = self.main >= other.main and self.decoding >= other.decoding
+        return fewer and self.cohort >= other.cohort and self.attended_here <= other.attended_here
 
 
 class WholeTiles:
@@ -87,7 +94,7 @@ class WholeTiles:
         shares = way.has_cohort and not (way.passes or way.alone)
         if not shares or not set(way.homes) <= _HERE:
             return inf
-        places = Places(rows.through.most, -(-rows.cohort.most // COHORTS))
+        places = self._places(way, rows)
         for (strategy, others), known in self._known.items():
             if strategy == way.strategy and known <= enough and others.holds(places):
                 return known
@@ -96,27 +103,44 @@ class WholeTiles:
             self._known[key] = self._find(way, places)
         return self._known[key]
 
+    def _places(self, way: Way, rows: Rows) -> Places:
+        main = decoding = rows.through.most
+        if not self._q.lengths.prompts_are_rows:
+            every = main + rows.cohort.most
+            main = self._q.step_of(rows.step_tokens)
+            # the place beyond the rows', for a prompt, may be one of the accelerator
+            decoding += places_of(self._q, every, rows.step_tokens) - every
+        cohort = -(-rows.cohort.most // COHORTS)
+        return Places(main, min(main, decoding), cohort, way.reads_here)
+
     def _find(self, way: Way, places: Places) -> float:
         lengths, layers = self._q.lengths, self._q.model.num_layers
         one = candidate_of(way.strategy, Elsewhere(), 1, COHORTS)
         shared = COHORTS * layers / one.sweeps_per_hosted_token(layers)
-        decoded_per_s = most_decoded_per_s(self._times(places), places.cohort, shared)
+        read = 0.0 if lengths.prompts_are_rows else lengths.prompt_tokens / lengths.decode_sweeps
+        decoded_per_s = most_decoded_per_s(self._times(places), places.cohort, shared, read)
         # of a request's tokens its prompt gives one
         return decoded_per_s * lengths.generated_tokens / lengths.decode_sweeps * ROUNDED_UP
 
     def _times(self, places: Places) -> StageTimes:
-        layers, ends_s = self._q.model.num_layers, self._prices.ends_s
-        [attention] = self._prices.attention.values()
+        layers, prices = self._q.model.num_layers, self._prices
+        [attention] = prices.attention.values()
         # by one line, so that only how many rows decode matters, not in which sweeps
-        line = max(attention.device, key=lambda each: each.at(places.main))
+        line = max(attention.device, key=lambda each: each.at(places.decoding))
+        launch_s = layers * attention.launch_s
+        always_s = launch_s if places.attended_here else 0.0
+        prompt_s = layers * line.per_prompt_token if places.attended_here else 0.0
+        main, decoding = np.arange(places.main + 1), range(1, places.decoding + 1)
         every = range(places.main + COHORTS * places.cohort + 1)
         layer_s = np.array([self._layer(rows) for rows in every])
-        beside_s = [
-            ends_s(rows, rows) + layers * (attention.launch_s + line.at(rows))
-            for rows in range(1, places.main + 1)
+        embedded_s = np.array([inf, *map(prices.embedded_s, range(1, places.main + 1))])
+        # a sweep in which nobody decodes may end no prompt, and so have no logits
+        decode_s = [
+            prices.sampled_s(rows) + launch_s - always_s + layers * line.at(rows) - prompt_s * rows
+            for rows in decoding
         ]
-        sweep_s = layers * layer_s[: places.main + 1] + np.array([inf, *beside_s])
-        return StageTimes(layers, layer_s, sweep_s)
+        sweep_s = layers * layer_s[: places.main + 1] + embedded_s + always_s + prompt_s * main
+        return StageTimes(layers, layer_s, sweep_s, np.array([0.0, *decode_s]))
 
     def _layer(self, rows: int) -> float:
         """Seconds of a layer's linear maps, of so many rows in whole tiles."""
