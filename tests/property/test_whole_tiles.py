@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.unit.planner.questions import SMALL, ask
 
@@ -14,13 +14,12 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.relaxation.ceiling import Ceilings
+from tandem.planner.relaxation.mixtures import StageTimes, most_decoded_per_s
 from tandem.planner.relaxation.rows import Range, Rows
 from tandem.planner.relaxation.way import Way
 from tandem.planner.relaxation.whole_tiles import (
-    StageTimes,
     WholeTiles,
     knows_tiles,
-    most_decoded_per_s,
     tiled_ceiling,
 )
 from tandem.planner.search.search import Search
@@ -34,6 +33,9 @@ def tiled(question: Question) -> Question:
 
 
 QUESTION: Question = tiled(ask(SMALL, prompt="1", generate="1000", requests=4000))
+PROMPTS: Question = replace(
+    tiled(ask(SMALL, prompt="512", generate="64", requests=4000)), max_num_batched_tokens=128
+)
 
 
 @st.composite
@@ -44,8 +46,8 @@ def times(draw: st.DrawFn) -> StageTimes:
     rows = np.arange(MAIN + COHORTS * COHORT + 1)
     layer_s = np.where(rows > 0, np.maximum(fixed, each * tile * -(-rows // tile)), 0.0)
     main = rows[: MAIN + 1]
-    sweep_s = np.where(main > 0, LAYERS * layer_s[: MAIN + 1] + 1.0 + row * main, np.inf)
-    return StageTimes(LAYERS, layer_s, sweep_s)
+    sweep_s = np.where(main > 0, LAYERS * layer_s[: MAIN + 1] + 1.0, np.inf)
+    return StageTimes(LAYERS, layer_s, sweep_s, row * main)
 
 
 sweeps = st.lists(
@@ -67,7 +69,7 @@ def test_no_mixture_of_sweeps_decodes_more(
     tokens = seconds = 0.0
     for main, cohorts, meet in mixture:
         tokens += main + sum(cohorts) / LAYERS
-        seconds += times.sweep_s[main]
+        seconds += times.sweep_s[main] + times.decode_s[main]
         joining = [sum(cohorts)] if meet else cohorts
         seconds += sum(times.layer_s[main + rows] - times.layer_s[main] for rows in joining)
     shared = sum(len(cohorts) for _, cohorts, _ in mixture) / len(mixture)
@@ -75,9 +77,50 @@ def test_no_mixture_of_sweeps_decodes_more(
 
 
 @settings(max_examples=60, deadline=None)
+@given(times(), sweeps, st.data())
+def test_no_mixture_of_sweeps_that_read_prompts_decodes_more(
+    times: StageTimes, mixture: list[tuple[int, list[int], bool]], data: st.DataObject
+) -> None:
+    """Of each sweep's rows, any may be of prompts."""
+    decoded = prompts = seconds = 0.0
+    for main, cohorts, meet in mixture:
+        decoding = data.draw(st.integers(0, main))
+        decoded += decoding + sum(cohorts) / LAYERS
+        prompts += main - decoding
+        seconds += times.sweep_s[main] + times.decode_s[decoding]
+        joining = [sum(cohorts)] if meet else cohorts
+        seconds += sum(times.layer_s[main + rows] - times.layer_s[main] for rows in joining)
+    assume(decoded > 0)
+    shared = sum(len(cohorts) for _, cohorts, _ in mixture) / len(mixture)
+    most = most_decoded_per_s(times, COHORT, shared, prompts / decoded)
+    assert decoded / seconds <= most * (1 + 1e-9)
+
+
+@settings(max_examples=12, deadline=None)
+@given(times(), st.sampled_from((0.5, 2.0, 8.0)))
+def test_without_stages_to_share_the_best_mixture_of_two_sweeps_is_promised(
+    times: StageTimes, prompt_tokens: float
+) -> None:
+    """By brute force over all pairs of sweeps that read as many tokens for each they decode."""
+    rows, decoding = np.meshgrid(np.arange(1, MAIN + 1), np.arange(MAIN + 1), indexing="ij")
+    are = rows >= decoding
+    rows, decoding = rows[are], decoding[are]
+    taken_s = times.sweep_s[rows] + times.decode_s[decoding]
+    over = rows - decoding - prompt_tokens * decoding  # tokens read beyond those for who decodes
+    some, other = over[:, None], over[None, :]
+    share = np.where(some == other, 1.0, other / np.where(some == other, 1, other - some))
+    share = np.clip(share, 0.0, 1.0)
+    able = np.abs(share * some + (1 - share) * other) < 1e-9
+    tokens = share * decoding[:, None] + (1 - share) * decoding[None, :]
+    seconds = share * taken_s[:, None] + (1 - share) * taken_s[None, :]
+    best = float(np.where(able, tokens / seconds, 0.0).max())
+    assert best * (1 - 1e-9) <= most_decoded_per_s(times, 1, 0.0, prompt_tokens) <= best * 1.02
+
+
+@settings(max_examples=60, deadline=None)
 @given(times())
 def test_without_stages_to_share_the_best_sweep_alone_is_promised(times: StageTimes) -> None:
-    own = np.arange(MAIN + 1) / times.sweep_s
+    own = np.arange(MAIN + 1) / (times.sweep_s + times.decode_s)
     assert most_decoded_per_s(times, COHORT, 0.0) == pytest.approx(own.max(), rel=0.02)
 
 
@@ -92,11 +135,13 @@ def test_where_both_may_join_each_sweep_the_best_of_these_is_promised(times: Sta
     best = 0.0
     for first in range(COHORT + 1):
         tokens = main + (cohort + first) / LAYERS
-        taken_s = times.sweep_s[main] + longer_s + longer_s[:, first : first + 1]
+        taken_s = times.sweep_s[main] + times.decode_s[main]
+        taken_s = taken_s + longer_s + longer_s[:, first : first + 1]
         best = max(best, float((tokens / taken_s).max()))
     both = np.arange(COHORTS * COHORT + 1)[None, :]
     both_s = times.layer_s[main + both] - times.layer_s[main]
-    best = max(best, float(((main + both / LAYERS) / (times.sweep_s[main] + both_s)).max()))
+    own_s = times.sweep_s[main] + times.decode_s[main]
+    best = max(best, float(((main + both / LAYERS) / (own_s + both_s)).max()))
     found = most_decoded_per_s(times, COHORT, 2.0)
     assert best * (1 - 1e-9) <= found <= best * 1.001
 
@@ -106,7 +151,8 @@ def test_cohorts_that_stand_at_one_layer_may_fill_a_tile_together() -> None:
     layers, main = 8, np.arange(65)
     layer_s = np.ceil(np.arange(64 + COHORTS * 32 + 1) / 64)
     sweep_s = np.where(main > 0, layers * layer_s[main] + 0.5, np.inf)
-    found = most_decoded_per_s(StageTimes(layers, layer_s, sweep_s), 32, 2.0)
+    times = StageTimes(layers, layer_s, sweep_s, np.zeros(65))
+    found = most_decoded_per_s(times, 32, 2.0)
     assert found == pytest.approx((64 + 64 / layers) / (layers + 1 + 0.5))
 
 
@@ -159,11 +205,30 @@ def test_nothing_is_known_of_other_sweeps(way: Way) -> None:
 
 
 def test_the_ceiling_is_the_programme_s_where_tiles_are_not_known() -> None:
-    question = ask(SMALL, prompt="512", generate="64", requests=4000)
-    assert not knows_tiles(tiled(question))
+    question = ask(SMALL, prompt="1", generate="1000", requests=4000)
+    assert not knows_tiles(question)
     footprint, auto = Footprint(question), POLICIES["auto"]
     programme = Ceilings(question, footprint, auto).ceiling().tokens_per_s
     assert tiled_ceiling(question, footprint, auto) == programme
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(1, 40), st.integers(2, 96), st.sampled_from(["rendezvous", "rendezvous-ahead"]))
+def test_no_plan_with_prompts_is_predicted_to_make_more(
+    device: int, hosted: int, strategy: Strategy
+) -> None:
+    search = Search(PROMPTS)
+    candidate = candidate_of(strategy, Elsewhere(), device, hosted)
+    predicted = search.predictor.rates(candidate).tokens_per_s
+    rows = Rows(Range(device, device), Range(hosted, hosted))
+    tiles = WholeTiles(PROMPTS, search.footprint)
+    assert predicted <= tiles.tokens_per_s(Way(strategy, ("resident",)), rows) * (1 + 1e-6)
+
+
+def test_prompts_attended_on_the_accelerator_lower_the_ceiling() -> None:
+    tiles, rows = WholeTiles(PROMPTS, Footprint(PROMPTS)), Rows(Range(20, 20), Range(80, 80))
+    there, here = (Way("rendezvous", ("resident",), reads_here=here) for here in (False, True))
+    assert tiles.tokens_per_s(there, rows) > tiles.tokens_per_s(here, rows) > 0
 
 
 def test_the_ceiling_is_no_more_than_the_programme_s() -> None:

@@ -19,7 +19,7 @@ from tandem.planner.relaxation.sweep_kinds import WeightedKinds, least_ratio, we
 from tandem.planner.relaxation.way import Way, homes_of, joined, ways
 from tandem.planner.room import MAX_COHORT_ROWS
 
-_LEAF_RATIO = 1.015
+LEAF_RATIO = 1.015
 """Of the tokens that a sweep serves; a bound is at most this much too high."""
 
 
@@ -85,6 +85,7 @@ class Ceilings:
     Args:
         homes: that layers may have; None: those of the policy's candidates.
         steps: sizes of steps as candidates name them; None: all that the question allows.
+        leaf_ratio: of the tokens that a range's sweeps serve, where it is not halved any more.
     """
 
     def __init__(
@@ -94,10 +95,11 @@ class Ceilings:
         policy: Policy,
         homes: Sequence[LayerHome] | None = None,
         steps: Sequence[int] | None = None,
+        leaf_ratio: float = LEAF_RATIO,
     ) -> None:
         # rows of a range are bounded by the fewest, and by lines: below stairs, not along them
         question = question.without_tiles()
-        self._q = question
+        self._q, self._leaf_ratio = question, leaf_ratio
         self._steps = question.steps if steps is None else steps
         self._prices = Prices(question, footprint)
         self._queue: list[tuple[float, int, Bounded | _Unsolved]] = []
@@ -156,7 +158,7 @@ class Ceilings:
         served = self._prices.served
         least = served(way, through.least, cohort.least)
         most = served(way, through.most, cohort.most)
-        if most <= least * _LEAF_RATIO:
+        if most <= least * self._leaf_ratio:
             return
         if served(way, through.most, cohort.least) - least >= (most - least) / 2:
             yield from (rows._replace(through=half) for half in through.halves())

@@ -127,17 +127,20 @@ class Prices:
         """Before and after the layers."""
         key = tokens, logits
         if key not in self._ends_s:
-            self._ends_s[key] = self._find_ends_s(*key)
+            self._ends_s[key] = self.embedded_s(tokens) + self.sampled_s(logits)
         return self._ends_s[key]
 
-    def _find_ends_s(self, tokens: int, logits: int) -> float:
-        model, precision = self.question.model, self.question.precision
-        costs = (
-            embedding_cost(model, tokens, precision.activations, self._device),
-            head_cost(model, logits, precision.weights, self._device),
-            sampling_cost(model, logits, self._device),
-        )
-        return sum(cost.total_s for cost in costs)
+    def embedded_s(self, tokens: int) -> float:
+        """Before the layers."""
+        question = self.question
+        activations = question.precision.activations
+        return embedding_cost(question.model, tokens, activations, self._device).total_s
+
+    def sampled_s(self, logits: int) -> float:
+        """After the layers, of so many rows of logits, at least one."""
+        model, weights = self.question.model, self.question.precision.weights
+        head = head_cost(model, logits, weights, self._device)
+        return head.total_s + sampling_cost(model, logits, self._device).total_s
 
     def cohort_s(self, way: Way, rows: int) -> float:
         """On the CPU, the attention of a sweep's layers."""

@@ -12,6 +12,7 @@ from tandem.scheduler.rows import Runnable
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.strategies.host_admission import HostAdmission
+from tandem.scheduler.strategies.host_worth import HostWorth
 from tandem.scheduler.strategies.patience import (
     cohort_overdue,
     hosted_overdue,
@@ -104,7 +105,9 @@ class StepOptions:
         if self._weighing is None:
             crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
             hosted = np.concatenate([self.hosted, *crossing])
-            self._weighing = HostAdmission(self.view, self.prices, self._counter, self.mine, hosted)
+            self._weighing = HostAdmission(
+                HostWorth(self.view, self.prices, self._counter, self.mine, hosted)
+            )
         return self._weighing
 
     def sweeps(self, proposal: StepProposal) -> int:
