@@ -5,6 +5,7 @@ import sys
 from typing import Any, Literal
 
 _TORCH_SAYS = ("can't allocate memory", "not enough memory")
+_DEVICE_SAYS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")  # driver and libraries, by torch
 
 
 def exhausted_memory(error: BaseException) -> Literal["device", "host"] | None:
@@ -16,7 +17,10 @@ def exhausted_memory(error: BaseException) -> Literal["device", "host"] | None:
         return "host"
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return "host"
-    text = str(error)
-    if isinstance(error, RuntimeError) and any(words in text for words in _TORCH_SAYS):
-        return "host"
+    if isinstance(error, RuntimeError):
+        text = str(error)
+        if any(words in text for words in _TORCH_SAYS):
+            return "host"
+        if any(words in text for words in _DEVICE_SAYS):
+            return "device"
     return None

@@ -83,11 +83,11 @@ class LayerGraphs:
 
     def _record(self, bucket: int) -> None:
         with torch.inference_mode():
-            if self._memory is None:
-                self._memory = self._allocate(bucket)
-            memory = self._memory.first(bucket)
-            layers = range(self._num_layers)
+            # of the largest that can be recorded, which is the first
+            whole = self._allocate(bucket) if self._memory is None else self._memory
+            memory, layers = whole.first(bucket), range(self._num_layers)
             self._graphs[bucket] = [self._checked(layer, memory) for layer in layers]
+            self._memory = whole
 
     def _allocate(self, rows: int) -> LayerMemory:
         device, model = self._model.device, self._model

@@ -59,11 +59,12 @@ def test_the_system_s_refusals_are_one_line(
     ("error", "flag"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), "--gpu-memory"),
+        (RuntimeError("CUDA error: out of memory\nKernel errors may come late"), "--gpu-memory"),
         (MemoryError(), "--cpu-memory"),
         (system_error(errno.ENOMEM), "--cpu-memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "--cpu-memory"),
     ],
-    ids=["CUDA", "Python", "the system", "torch"],
+    ids=["CUDA", "driver", "Python", "the system", "torch"],
 )
 def test_memory_that_runs_out_while_loading_is_one_line_with_a_remedy(
     commands: Commands, monkeypatch: pytest.MonkeyPatch, error: Exception, flag: str

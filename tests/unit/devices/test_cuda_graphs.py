@@ -14,10 +14,15 @@ DEVICE = torch.device("cpu")  # so that tensors exist
 
 
 class FakeGraph:
-    """Counts replays."""
+    """Counts replays, and what it was made to forget."""
+
+    resets = 0
 
     def __init__(self) -> None:
         self.replays = 0
+
+    def reset(self) -> None:
+        FakeGraph.resets += 1
 
     def replay(self) -> None:
         self.replays += 1
@@ -130,10 +135,11 @@ def test_all_graphs_share_one_pool_and_their_memory_is_told(fake: FakeCuda) -> N
 
 @pytest.mark.parametrize("ends_itself", [True, False], ids=["torch 2.12", "torch 2.11"])
 def test_after_a_capture_that_failed_memory_is_told_and_others_can_be_made(
-    fake: FakeCuda, ends_itself: bool
+    fake: FakeCuda, ends_itself: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.ends_itself = ends_itself
     graphs = CudaGraphs(DEVICE)
+    monkeypatch.setattr(FakeGraph, "resets", 0)
     works = iter([torch.ones(1)])
 
     def work() -> torch.Tensor:
@@ -145,6 +151,7 @@ def test_after_a_capture_that_failed_memory_is_told_and_others_can_be_made(
     with pytest.raises(RuntimeError, match="not permitted"):
         graphs.record(work)
     assert fake.current == ["default"]  # what follows must not be on a stream of its own
+    assert FakeGraph.resets == 1
     assert graphs.taken_bytes() == 0
     graphs.record(lambda: torch.ones(1))
     assert graphs.taken_bytes() == 10

@@ -127,7 +127,11 @@ def test_only_steps_that_decode_on_the_accelerator_alone_are_taken() -> None:
 class Forgetful(EmulatedGraphs):
     """Does nothing again."""
 
+    def __init__(self) -> None:
+        self.attempts = 0
+
     def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self.attempts += 1
         return (lambda: None), work()
 
 
@@ -162,29 +166,88 @@ def recorded(
 
 
 def test_a_graph_that_does_not_do_what_its_operations_do_is_not_used() -> None:
-    with recorded(Forgetful()) as graphs:
+    maker = Forgetful()
+    with recorded(maker) as graphs:
         assert graphs.buckets == ()
+        assert maker.attempts == 1  # at other sizes it would be as wrong
         assert graphs.recording.problem is not None
         assert "logits are" in graphs.recording.problem
 
 
 class Narrow(EmulatedGraphs):
-    """Has no memory for a graph of more rows than some."""
+    """Has no memory for a graph of more rows than some; what it took nevertheless it keeps."""
 
-    def __init__(self, most_rows: int) -> None:
-        self._most_rows = most_rows
+    def __init__(self, most_rows: int, kept_bytes: int = 0, failure: str = "") -> None:
+        self._most_rows, self._kept_bytes, self._taken = most_rows, kept_bytes, 0
+        self._failure = failure
+        self.attempts: list[int] = []
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         replay, logits = super().record(work)
+        self.attempts.append(len(logits))
         if len(logits) > self._most_rows:
-            raise RuntimeError("CUDA out of memory")
+            self._taken += self._kept_bytes
+            self._fail()
         return replay, logits
 
+    def _fail(self) -> None:
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        finally:
+            if self._failure:  # as of a capture that cannot be ended
+                raise RuntimeError(self._failure)
 
-def test_without_memory_for_the_largest_graph_others_are_recorded() -> None:
-    with recorded(Narrow(1)) as graphs:
-        assert graphs.buckets == (1,)
+    def taken_bytes(self) -> int:
+        return self._taken
+
+
+@pytest.mark.parametrize(
+    ("most_rows", "attempts"),
+    [
+        (1, [8, 6, 4, 3, 2, 1]),
+        (3, [8, 6, 4, 3, 1, 2]),
+        (4, [8, 6, 4, 1, 3, 2]),
+        (6, [8, 6, 1, 4, 3, 2]),
+    ],
+)
+def test_without_memory_for_large_graphs_all_smaller_ones_are_recorded(
+    most_rows: int, attempts: list[int]
+) -> None:
+    maker = Narrow(most_rows)
+    with recorded(maker) as graphs:
+        assert graphs.buckets == tuple(size for size in (1, 2, 3, 4, 6, 8) if size <= most_rows)
         assert graphs.recording.problem == "CUDA out of memory"
+        assert maker.attempts == attempts
+
+
+def test_what_graphs_that_failed_left_behind_is_room_for_others() -> None:
+    with recorded(Narrow(4, kept_bytes=3000), limit_bytes=2500) as graphs:
+        assert graphs.buckets == (1, 2, 3, 4)
+        assert graphs.recording.taken_bytes == 6000
+
+
+def test_memory_that_ran_out_while_a_capture_fails_is_seen() -> None:
+    with recorded(Narrow(4, failure="capture invalidated")) as graphs:
+        assert graphs.buckets == (1, 2, 3, 4)
+        assert graphs.recording.problem == "capture invalidated"
+
+
+class Unable(EmulatedGraphs):
+    """Cannot record anything."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self.attempts += 1
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def test_what_cannot_be_recorded_is_not_tried_at_other_sizes() -> None:
+    maker = Unable()
+    with recorded(maker) as graphs:
+        assert graphs.buckets == ()
+        assert maker.attempts == 1
 
 
 def test_greedy_tokens_are_chosen_within_graphs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,37 @@ def test_time_ends_recording_before_it_is_over() -> None:
     assert recorded(EmulatedGraphs(), limit_s=0.0).buckets == ()
 
 
+@pytest.mark.parametrize("fails_to_record", [False, True])
+def test_memory_is_that_of_the_largest_number_of_tokens_for_which_there_is_some(
+    fails_to_record: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = list[int]()
+    allocate = LayerGraphs._allocate
+
+    def narrow(self: LayerGraphs, rows: int) -> LayerMemory:
+        sizes.append(rows)
+        if rows > 4 and not fails_to_record:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return allocate(self, rows)
+
+    class Narrow(EmulatedGraphs):
+        def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+            replay, residual = super().record(work)
+            if len(residual) > 4:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return replay, residual
+
+    monkeypatch.setattr(LayerGraphs, "_allocate", narrow)
+    model = tiny_model(num_layers=LAYERS)
+    graphs = LayerGraphs(model, BufferSpace(Arena()), (1, 2, 3, 4, 6, 8), Narrow())
+    graphs.record(60.0, 1 << 30)
+    assert graphs.buckets == (1, 2, 3, 4)
+    assert sizes == [8, 6, 4]
+    memory = graphs._memory
+    assert memory is not None
+    assert len(memory.residual) == 4
+
+
 def run_of(setup: Setup) -> tuple[list[list[int]], int]:
     """Tokens of some requests, and layers that were replayed."""
     params = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)

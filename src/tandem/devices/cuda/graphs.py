@@ -46,17 +46,20 @@ class CudaGraphs:
             ):
                 result = work()
         except RuntimeError:
-            self._give_up()
+            self._give_up(graph)
             raise
         return graph.replay, alias(self._device, result)
 
-    def _give_up(self) -> None:
+    def _give_up(self, graph: torch.cuda.CUDAGraph) -> None:
         """Of a capture that failed, make the allocator forget: until 2.12 torch leaves it waiting
         for the end (pytorch/pytorch#180395), so that emptying its cache is an internal error, and
-        memory that other streams have used never comes back.
+        memory that other streams have used never comes back. What was captured goes back to the
+        pool, for the next capture, or with the last graph to the driver.
         """
         with suppress(RuntimeError):  # later ones have ended it already
             torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
+        with suppress(RuntimeError):
+            graph.reset()
 
     def bring(self, host: torch.Tensor, target: torch.Tensor) -> None:
         """See `GraphMaker`; torch keeps the pinned copy until it has been read."""
