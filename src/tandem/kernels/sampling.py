@@ -58,6 +58,16 @@ class Likeliest:
         self.token_ids.copy_(token_ids)
         self.valid.copy_(torch.isfinite(peak))
 
+    def forget(self) -> None:
+        """Hold what no logits have: no token, and none that is valid."""
+        self.token_ids.fill_(-1)
+        self.valid.fill_(False)
+
+    def equals(self, other: "Likeliest") -> bool:
+        """Whether both hold the same; waits for the device."""
+        same = torch.equal(self.token_ids, other.token_ids)
+        return same and torch.equal(self.valid, other.valid)
+
     def first(self, rows: int) -> "Likeliest":
         """Of the first rows, where they lie."""
         return Likeliest(self.token_ids[:rows], self.valid[:rows])

@@ -22,7 +22,7 @@ from tandem.plan.templates import sweep_template
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.decode_inputs import BucketInputs, DecodeArrays, DecodeInputs
 from tandem.runtime.graph_logits import GraphLogits
-from tandem.runtime.graph_maker import GraphMaker, require_close
+from tandem.runtime.graph_maker import GraphError, GraphMaker, require_close
 from tandem.runtime.lane_context import LaneContext, TierContext
 from tandem.runtime.layer_plans import LayerPlans
 from tandem.runtime.program_context import ProgramContext
@@ -130,10 +130,21 @@ class DecodeGraphs:
         work()  # compiles and allocates what is kept
         replay, logits = self._maker.record(work)
         self._fill(bucket, token=1, position=1)
+        self._likeliest.forget()
         replay()
         again = logits.to("cpu", copy=True)
+        chose_likeliest = self._chose_likeliest(logits)
         require_close(again, work(), "logits")
+        if not chose_likeliest:
+            raise GraphError("a graph's tokens are not the likeliest of its logits")
         return _Recorded(replay, logits, lane)
+
+    def _chose_likeliest(self, logits: Tensor) -> bool:
+        """Whether the tokens that a graph left are those of the logits that it left, exactly."""
+        chosen = self._likeliest.first(len(logits))
+        expected = Likeliest(torch.empty_like(chosen.token_ids), torch.empty_like(chosen.valid))
+        expected.find(logits)
+        return chosen.equals(expected)
 
     def _fill(self, bucket: int, *, token: int, position: int) -> None:
         spare, size = self._sizes.spare, self._sizes.block_size

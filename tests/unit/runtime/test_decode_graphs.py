@@ -12,7 +12,7 @@ from tests.support.script import run_all
 from tests.support.setups import Setup
 from torch import Tensor
 
-from tandem.kernels.sampling import SampledTokens
+from tandem.kernels.sampling import Likeliest, SampledTokens
 from tandem.memory.page import KVPageSpec
 from tandem.plan.binding import LaneBinding, SamplingRows, TierAppend, TierAttention
 from tandem.runtime import sampling_ops
@@ -172,6 +172,33 @@ def test_a_graph_that_does_not_do_what_its_operations_do_is_not_used() -> None:
         assert maker.attempts == 1  # at other sizes it would be as wrong
         assert graphs.recording.problem is not None
         assert "logits are" in graphs.recording.problem
+
+
+class Choiceless(EmulatedGraphs):
+    """Tells when it records."""
+
+    records = False
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self.records = True
+        try:
+            return super().record(work)
+        finally:
+            self.records = False
+
+
+def test_a_graph_that_chooses_no_tokens_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker, find = Choiceless(), Likeliest.find
+
+    def forgotten(likeliest: Likeliest, logits: Tensor) -> None:
+        if not maker.records:
+            find(likeliest, logits)
+
+    monkeypatch.setattr(Likeliest, "find", forgotten)
+    with recorded(maker) as graphs:
+        assert graphs.buckets == ()
+        problem = "a graph's tokens are not the likeliest of its logits"
+        assert graphs.recording.problem == problem
 
 
 class Narrow(EmulatedGraphs):
