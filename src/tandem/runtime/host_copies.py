@@ -36,17 +36,21 @@ class HostCopies:
             dtype: to come in. It is converted before: after the copy, the host would have to wait.
         """
         leaving = tensor if dtype is None else tensor.to(dtype)
-        return self._empty(leaving.shape, leaving.dtype).copy_(leaving, non_blocking=True)
+        made = self._pinned_like(leaving.shape, leaving.dtype)
+        if made is None:
+            made = torch.empty(leaving.shape, dtype=leaving.dtype)
+        return made.copy_(leaving, non_blocking=True)
 
     def brought(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        """On the accelerator, in that type."""
-        if self._pinned is not None or tensor.dtype is not dtype:
-            # host to host: what it is copied from may be overwritten at once
-            tensor = self._empty(tensor.shape, dtype).copy_(tensor)
-        return self._upload(tensor)
+        """On the accelerator, in that type. What it is copied from may be overwritten at once: it
+        is copied on the host before, or read from memory that a copy waits for.
+        """
+        made = self._pinned_like(tensor.shape, dtype)
+        return self._upload(tensor.to(dtype) if made is None else made.copy_(tensor))
 
-    def _empty(self, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    def _pinned_like(self, shape: torch.Size, dtype: torch.dtype) -> Tensor | None:
+        """Pinned memory; None: a part of that size does without."""
         size = prod(shape) * dtype.itemsize
         if self._pinned is None or not 0 < size <= PINNED_LANE_BYTES // _PARTS_OF_A_LANE:
-            return torch.empty(shape, dtype=dtype)
+            return None
         return self._pinned(size).view(dtype).view(shape)
