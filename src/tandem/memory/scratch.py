@@ -12,9 +12,13 @@ PINNED_LANE_BYTES = 16 << 20
 """Most of a lane's activations on their way over a link that lie in pinned memory: some hundreds of
 rows that decode."""
 PINNED_BYTES = 6 * PINNED_LANE_BYTES
-"""Most that pinned activations and numbers of a step come to: those of two steps in flight and what
-is sampled, rounded up to powers of two, of which torch keeps one of each size. Not measured on a
-GPU yet."""
+"""Most that pinned activations of attention on the CPU, and numbers of a step, come to: those of
+two steps in flight and what is sampled, rounded up to powers of two, of which torch keeps one of
+each size. Not measured on a GPU yet."""
+PINNED_LAYERS_BYTES = 4 * PINNED_LANE_BYTES
+"""Likewise of layers and MLPs on the CPU, where there are such: the parts of two lanes, none of
+which has more than a fourth of `PINNED_LANE_BYTES` there; and as much again for those of smaller
+sizes, of which torch keeps a set for each power of two."""
 
 KERNEL_BYTES = 3 << 20
 """What the kernel keeps for a process beside its page tables, and charges its control group for:

@@ -2,7 +2,13 @@
 
 from tandem.engine.sizing.capacities import Capacities
 from tandem.memory.page import KVPageSpec
-from tandem.memory.scratch import LIBRARY_BYTES, PINNED_BYTES, kept_bytes, torch_attention_bytes
+from tandem.memory.scratch import (
+    LIBRARY_BYTES,
+    PINNED_BYTES,
+    PINNED_LAYERS_BYTES,
+    kept_bytes,
+    torch_attention_bytes,
+)
 from tandem.memory.workspace import LargestStep, StepMemory
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.spec.dtype import DType
@@ -58,6 +64,8 @@ def staging_overheads(
     cpu_tokens = tokens if sweeps.cpu_tokens is None else sweeps.cpu_tokens
     mlp_tokens = tokens if sweeps.cpu_mlp_tokens is None else sweeps.cpu_mlp_tokens
     if cpu_tokens or mlp_tokens:
+        if step.device_type == "cuda":
+            sizes["staging"] += PINNED_LAYERS_BYTES
         layers = StepMemory(spec, DType.FLOAT32)
         held = layers.token_bytes + layers.qkv_token_bytes + layers.partial_token_bytes
         sizes["staging"] += max(
