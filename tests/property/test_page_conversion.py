@@ -1,5 +1,6 @@
 """Blocks that move between tiers of other types: what arrives, and what stays as it was."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -171,3 +172,23 @@ def test_what_crosses_a_link_is_the_host_s_pages_and_arrives_as_if_converted_in_
     assert torch.equal(target.pages.view(torch.uint8), expected.pages.view(torch.uint8))
     on_host = target.pages if leaves else source.pages
     assert sum(crossed) == LAYERS * count * on_host[0, 0].nbytes
+
+
+@pytest.mark.parametrize("convert", [convert_to_host, convert_from_host])
+def test_a_move_of_no_blocks_asks_nobody_for_anything(convert: Callable[..., None]) -> None:
+    shape = PageShape(1, 16, 4)
+    source, target = Pool.make(DType.FLOAT16, shape), Pool.make(CodeType.INT8, shape)
+    asked: list[str] = []
+
+    class Kernels(ReferenceKernels):
+        def plan_append(self, slots: Tensor) -> Tensor:
+            asked.append("slots")
+            return super().plan_append(slots)
+
+    def copy(*_: Tensor) -> None:
+        asked.append("copy")
+
+    writer, ids = Kernels(torch.device("cpu"), target.kernels.shape, 1.0), torch.tensor([1])
+    for moved in (ids[:0], ids):
+        convert(source.pages, moved, source.kernels, target.pages, moved, writer, copy)
+        assert asked == (["slots"] + ["copy"] * LAYERS if len(moved) else [])

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tandem.devices.cuda.device import compute_capability, stream_handle
 from tandem.devices.cuda.memory import as_seen_by
+from tandem.kernels.pages import require_alike
 from tandem.kernels.tiles import USUAL_TILES, tiles_for
 from tandem.kernels.upload import upload
 from tandem.plan.binding import LongArray
@@ -72,7 +73,12 @@ class LinkCopies:
         dst_pages: Tensor,  # [layers, num_dst_blocks, ...page]; in place
         dst_ids: Tensor,  # int64 [n], on the host
     ) -> None:
-        """Copy blocks of all layers on the current stream, without waiting for it."""
+        """Copy blocks of all layers on the current stream, without waiting for it.
+
+        Raises:
+            ValueError: the pools differ in element type, layers or page shape.
+        """
+        require_alike(src_pages, dst_pages)
         runs = find_runs(src_ids.numpy(), dst_ids.numpy())
         if not runs:
             return

@@ -117,6 +117,8 @@ class _Chunk:
 def _chunks(
     src_ids: Tensor, dst_ids: Tensor, shape: PageShape, chunk_bytes: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
+    if not len(src_ids):  # else split makes a part of nothing
+        return iter(())
     per_chunk = max(1, chunk_bytes // (shape.numel * 4))
     return zip(src_ids.split(per_chunk), dst_ids.split(per_chunk), strict=True)
 

@@ -144,12 +144,21 @@ def copy_blocks(
     Raises:
         ValueError: the pools differ in element type, layers or page shape.
     """
-    source, target = _layout(src_pages), _layout(dst_pages)
-    if source != target:
-        raise ValueError(f"KV pools differ in layout: {source} and {target}")
+    require_alike(src_pages, dst_pages)
     src_ids, dst_ids = src_ids.to(src_pages.device), dst_ids.to(dst_pages.device)
     for src, dst in zip(src_pages, dst_pages, strict=True):  # per layer bounds the staging buffer
         dst.index_copy_(0, dst_ids, src.index_select(0, src_ids))
+
+
+def require_alike(src_pages: Tensor, dst_pages: Tensor) -> None:
+    """That a block of one pool can be one of the other.
+
+    Raises:
+        ValueError: they differ in element type, layers or page shape.
+    """
+    source, target = _layout(src_pages), _layout(dst_pages)
+    if source != target:
+        raise ValueError(f"KV pools differ in layout: {source} and {target}")
 
 
 def _layout(pages: Tensor) -> tuple[torch.dtype, int, tuple[int, ...]]:

@@ -118,6 +118,24 @@ def test_small_scattered_blocks_of_pinned_memory_go_by_kernels(
     assert link.launched == [launched]
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((3, 6, 64), torch.uint8), ((2, 6, 32), torch.uint8), ((2, 6, 64), torch.int8)],
+    ids=["layers", "page", "type"],
+)
+def test_pools_of_another_layout_are_refused(
+    shape: tuple[int, ...], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = FakePinned(monkeypatch, pinned=True)
+    pages, ids = torch.zeros(2, 6, 64, dtype=torch.uint8), torch.tensor([0, 2])
+    other = torch.zeros(shape, dtype=dtype)
+    copies = LinkCopies(pages.device)
+    for source, target in ((pages, other), (other, pages)):
+        with pytest.raises(ValueError, match="KV pools differ in layout"):
+            copies.copy(source, ids, target, ids)
+    assert link.launched == []
+
+
 def test_the_driver_is_asked_once_of_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
