@@ -34,8 +34,9 @@ from tandem.bench.records import BenchRecord
 from tandem.cli import bench_offline
 from tandem.kernels import native
 from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import find_offline_policy
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.scheduler.blocks.adapting import REVIEWED_EVERY

@@ -11,7 +11,8 @@ from tandem.bench.online.cell import Load
 from tandem.bench.online.selection import truth_of
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.option import BlockOption
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 
 BATCHES, ROWS = 4, 10

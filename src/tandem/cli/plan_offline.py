@@ -15,9 +15,9 @@ from tandem.plan.offline import TierBudget
 from tandem.planner.cycle import Cycle
 from tandem.planner.fluid.virtual_time import SweepTime
 from tandem.planner.offline.answer import OfflineAnswer
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.own_split import OwnSplit
 from tandem.planner.offline.rates import BlockRates, Phase
-from tandem.planner.offline.search import BlockOption
 from tandem.spec.errors import ConfigError
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import format_duration, format_figure, format_size

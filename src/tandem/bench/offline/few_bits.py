@@ -16,8 +16,9 @@ from tandem.bench.records import BenchRow
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import OfflinePolicy, find_offline_policy
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Question
 from tandem.spec.kv_type import CodeType

@@ -17,8 +17,9 @@ from tandem.memory.margin import margin_bytes
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import find_offline_policy
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Question
 from tandem.spec.errors import ConfigError

@@ -9,8 +9,9 @@ from tandem.memory.margin import margin_bytes
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.ceiling import BlockCeiling, BlockCeilings
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import find_offline_policy
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.question import Lengths, Question
 from tandem.probes.accelerator import measure_accelerator
 from tandem.probes.effort import coarse

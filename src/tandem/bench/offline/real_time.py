@@ -22,8 +22,9 @@ from tandem.bench.own_core import own_core
 from tandem.bench.records import BenchRow
 from tandem.plan.plan_file import PlanFile
 from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import find_offline_policy
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Lengths
 from tandem.probes.effort import Effort

@@ -9,6 +9,7 @@ from tandem.plan.offline import OfflinePlan, QuantizedLayers
 from tandem.planner.aside import Aside, InTurn
 from tandem.planner.exposure import Exposure
 from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.own_split import OwnSplit, own_split
 from tandem.planner.offline.policies import (
     PARK_EGGER,
@@ -17,7 +18,7 @@ from tandem.planner.offline.policies import (
     policies_within,
 )
 from tandem.planner.offline.robustness import block_exposure, block_robustness
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.sensitivity import BlockSensitivity, begin_block_sensitivities
 from tandem.planner.offline.share_terms import share_terms
 from tandem.planner.offline.shortfall import nothing_fits

@@ -4,6 +4,9 @@ KV crosses the link; of the layers, as few come as memory makes necessary.
 
 Of a start, it is known how many layers are streamed, and so how much KV memory has no room for:
 link and CPU share that, and the layers (`levelled.py`).
+
+Of candidates as they are made, not of what small changes lead to from there: where only MLPs are
+elsewhere, those may recompute (`BlockCandidates.may_recompute`), and so exceed what is promised.
 """
 
 from collections.abc import Iterator

@@ -260,7 +260,8 @@ class BlockCandidates:
 
     def may_recompute(self, block: BlockCandidate, policy: OfflinePolicy) -> bool:
         """Whether prefixes of a block's streamed KV are made anew from the start; beside MLPs alone
-        elsewhere they are by moves (`BlockMoves.apart`), which gains the same and costs less.
+        elsewhere they are by moves (`BlockMoves.of` and `apart`), which gains the same and costs
+        less.
         """
         return policy.recomputes and not block.mlps
 

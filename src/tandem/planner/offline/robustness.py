@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from tandem.planner.exposure import Exposure, exposure
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import OfflinePolicy
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.question import Question
 from tandem.planner.robustness import Robustness, WrongRates
 from tandem.planner.wrong_rates import wrong_machines

@@ -13,6 +13,16 @@ from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BlockCandidates
 from tandem.planner.offline.moves import BlockMoves
 from tandem.planner.offline.occupancy import Occupancy
+from tandem.planner.offline.option import (
+    BETTER,
+    BlockOption,
+    better,
+    family_of,
+    is_beside,
+    is_near,
+    kind_of,
+    may_lead,
+)
 from tandem.planner.offline.policies import OfflinePolicy, policies_within
 from tandem.planner.offline.rates import BlockPrediction, block_rates, job_tokens_per_s, phases
 from tandem.planner.offline.times import BlockTimes
@@ -21,23 +31,8 @@ from tandem.planner.question import Question
 _WORTH_MOVING = 1.001
 _AS_GOOD = 0.995
 """Of the best prediction: what lies closer is within what predictions are off by."""
-_BETTER = 1 + 1e-9
-_NEAR = 0.9
 _LIKELY = "flexgen"
 """Of the policies that allow less than `auto`, the one that mostly promises enough."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockOption:
-    """A candidate with its prediction."""
-
-    candidate: BlockCandidate
-    prediction: BlockPrediction
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Over the whole job: what options are ranked by."""
-        return self.prediction.rates.tokens_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +94,7 @@ class OfflineSearch:
         for each in known:
             candidate = self.footprint.placed(each)
             if self.candidates.possible(candidate, policy):
-                before = _better(before, self.option(candidate))
+                before = better(before, self.option(candidate))
         if before is not None and not self._effort.all:
             return self._search(policy, before)
         every: Sequence[OfflinePolicy] = ()
@@ -108,9 +103,9 @@ class OfflineSearch:
         for likely in every:
             if likely.name == _LIKELY:
                 self._begin(likely)
-        best = self._refined(_better(before, self._searched(policy)), policy)
+        best = self._refined(better(before, self._searched(policy)), policy)
         for narrower in every:
-            best = _better(best, self._exceeding(narrower, best))
+            best = better(best, self._exceeding(narrower, best))
         return best
 
     def simplest(self, policy: OfflinePolicy, best: BlockOption) -> BlockOption:
@@ -182,10 +177,10 @@ class OfflineSearch:
         """The best options tried of each kind that the chosen one is not, best first; of such as
         differ by the home of one sequence, the best.
         """
-        seen, shown = {_kind(chosen.candidate)}, [chosen.candidate]
+        seen, shown = {kind_of(chosen.candidate)}, [chosen.candidate]
         for option in sorted(self._options.values(), key=lambda option: -option.tokens_per_s):
-            kind = _kind(option.candidate)
-            if kind in seen or any(_is_beside(option.candidate, other) for other in shown):
+            kind = kind_of(option.candidate)
+            if kind in seen or any(is_beside(option.candidate, other) for other in shown):
                 continue
             if self.candidates.possible(option.candidate, policy):
                 seen.add(kind)
@@ -259,7 +254,7 @@ class OfflineSearch:
         if first is None:
             return None
         most_per_s, candidate = first
-        return self._searched(policy) if _is_near(most_per_s, best) else self.option(candidate)
+        return self._searched(policy) if is_near(most_per_s, best) else self.option(candidate)
 
     def _search(
         self, policy: OfflinePolicy, known: BlockOption | None = None
@@ -272,20 +267,20 @@ class OfflineSearch:
         best = known
         starts: dict[tuple[bool, bool], BlockOption | None] = {}
         if known is not None:
-            starts[_family(known.candidate)] = known
-        least = 0.0 if known is None else known.tokens_per_s * _BETTER
+            starts[family_of(known.candidate)] = known
+        least = 0.0 if known is None else known.tokens_per_s * BETTER
         for most_per_s, candidate in islice(self.promising(policy, least), self._effort.tries):
-            family = _family(candidate)
+            family = family_of(candidate)
             before = starts.get(family)
-            if best is not None and not _may_lead(most_per_s, best, before):
+            if best is not None and not may_lead(most_per_s, best, before):
                 continue
             option = self.option(candidate)
-            best, starts[family] = _better(best, option), _better(before, option)
+            best, starts[family] = better(best, option), better(before, option)
         ends: list[BlockOption] = []
         for start in sorted(filter(None, starts.values()), key=lambda each: -each.tokens_per_s):
-            if best is not None and _is_near(start.tokens_per_s, best):
+            if best is not None and is_near(start.tokens_per_s, best):
                 ends.append(self._moved(start, policy, best.tokens_per_s))
-                best = _better(best, ends[-1])
+                best = better(best, ends[-1])
         for end in ends:
             for other in (
                 self._moves.cut(end.candidate, policy),
@@ -300,12 +295,12 @@ class OfflineSearch:
         """The best, or what is found from another candidate, which is tried behind all other moves,
         so that what these lead to is not missed; None: there is none.
         """
-        if other is None or best is None or not _is_near(self.bound_tokens_per_s(other), best):
+        if other is None or best is None or not is_near(self.bound_tokens_per_s(other), best):
             return best
         option = self.option(other)
-        if _is_near(option.tokens_per_s, best):
+        if is_near(option.tokens_per_s, best):
             option = self._moved(option, policy)
-        return _better(best, option)
+        return better(best, option)
 
     def _refined(self, best: BlockOption | None, policy: OfflinePolicy) -> BlockOption | None:
         return self._rounded(best, policy) if best is not None and policy.adapts else best
@@ -327,7 +322,7 @@ class OfflineSearch:
         promising = sorted(tries, key=lambda candidate: -tries[candidate])
         for candidate in promising[: self._effort.tries]:
             if tries[candidate] > least:
-                best = _better(best, self.option(candidate)) or best
+                best = better(best, self.option(candidate)) or best
         return best
 
     def _moved(
@@ -369,55 +364,3 @@ _Entry = tuple[float, int, int, int, int, BlockCandidate]
 """Tokens per second, below 0; what it is, blocks and starts first; of a candidate, batches and
 layers streamed; a number that is no other's.
 """
-
-
-def _family(candidate: BlockCandidate) -> tuple[bool, bool]:
-    """One batch or more, and whether only MLPs are elsewhere: small changes lead to no other."""
-    return candidate.batches == 1, candidate.mlps
-
-
-def _kind(candidate: BlockCandidate) -> tuple[bool, ...]:
-    """By what is streamed, also from disk, or the CPU's, where KV lies, what is recomputed and in
-    few bits, one batch or more.
-    """
-    return (
-        candidate.streamed > 0,
-        candidate.on_disk > 0,
-        candidate.lent > 0,
-        candidate.columns > 0,
-        candidate.attention_maps,
-        candidate.resident_rows > 0,
-        candidate.streamed_rows > 0,
-        candidate.cpu_rows > 0,
-        candidate.recomputed_tokens > 0,
-        candidate.quantized != "none",
-        candidate.host_kv is not None,
-        candidate.batches > 1,
-    )
-
-
-def _is_beside(one: BlockCandidate, other: BlockCandidate) -> bool:
-    """Whether they differ by a sequence of each batch and home at most, and by nothing else."""
-    homes = [(c.resident_rows, c.streamed_rows, c.cpu_rows) for c in (one, other)]
-    near = all(abs(here - there) <= 1 for here, there in zip(*homes, strict=True))
-    return near and replace(one, resident_rows=0, streamed_rows=0, cpu_rows=0) == replace(
-        other, resident_rows=0, streamed_rows=0, cpu_rows=0
-    )
-
-
-def _may_lead(most_per_s: float, best: BlockOption, alike: BlockOption | None) -> bool:
-    """Whether a candidate may be better than the best that is like it (one batch, or several), and
-    small changes of it better than all.
-    """
-    alike_per_s = 0.0 if alike is None else alike.tokens_per_s * _BETTER
-    return most_per_s > alike_per_s and _is_near(most_per_s, best)
-
-
-def _is_near(tokens_per_s: float, best: BlockOption) -> bool:
-    return tokens_per_s > best.tokens_per_s * _NEAR
-
-
-def _better(best: BlockOption | None, option: BlockOption | None) -> BlockOption | None:
-    if option is None or (best is not None and option.tokens_per_s <= best.tokens_per_s * _BETTER):
-        return best
-    return option

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from tandem.planner.aside import Aside
+from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import OfflinePolicy
-from tandem.planner.offline.search import BlockOption, OfflineSearch
+from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.question import Question
 from tandem.planner.sensitivity import larger_machines
 

@@ -43,7 +43,9 @@ def rounded_shares(
 def _made(
     found: BlockCandidate, candidates: BlockCandidates, policy: OfflinePolicy
 ) -> Iterator[BlockCandidate]:
-    """With and without prefixes that are made anew."""
+    """With and without prefixes that are made anew; beside MLPs alone elsewhere without, though
+    small changes may add them there (`BlockCandidates.may_recompute`).
+    """
     prefixes = [0]
     if found.streamed_rows and candidates.may_recompute(found, policy) and not found.attention_maps:
         prefixes += candidates.recomputes.of(found)
