@@ -26,7 +26,7 @@ from tandem.engine.building.parts import EngineParts, build_parts
 from tandem.probes.rounds import median_seconds
 from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.spec.config import HostLayers
-from tandem.spec.errors import ConfigError
+from tandem.spec.errors import TandemError
 from tandem.spec.units import format_size
 
 WAYS: tuple[HostLayers, ...] = ("stream", "cpu", "mlp", "auto")
@@ -101,7 +101,7 @@ def _add_simulated(
         from benchmarks.gpu.larger_prediction import simulated_per_s
 
         expected = simulated_per_s(parts, host, scale.dtype, cell.memory_bytes, scale.host_bytes)
-    except (ImportError, ConfigError) as error:
+    except (ImportError, TandemError) as error:
         found.note(f"{case}: {way}: nothing was simulated: {error}")
         return
     found.add(ratio_row(case, way, "simulated", expected, executed))

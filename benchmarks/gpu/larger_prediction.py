@@ -28,7 +28,8 @@ def simulated_per_s(
         memory_bytes: of the accelerator that may be used. host_bytes: of the host.
 
     Raises:
-        ConfigError: there is no profile, or it does not know what the plan needs.
+        TandemError: there is no profile, it does not know what the plan needs, or a request would
+            not be served.
     """
     plan = parts.memory.plan
     shape = RequestShape(case.prompt_tokens, case.new_tokens)
