@@ -30,7 +30,9 @@ class Bound:
 
     @property
     def least_per_s(self) -> float:
-        """The smaller of both, which is the one that holds: neither can be exceeded."""
+        """The smaller of both, which is the one that holds: neither can be exceeded in the long
+        run, though by a window whose requests are younger than in the mean.
+        """
         return min(self.tokens_per_s, self.of_plans)
 
 
