@@ -1,34 +1,18 @@
 """`tandem bench offline`: batch jobs by plans, on emulated machines."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem.cli.bench_records import (
-    JsonOption,
-    command_line,
-    finish,
-    report,
-    start,
-    write_so_far,
-)
+from tandem.cli.bench_records import JsonOption, command_line, finish, report, start
+from tandem.cli.offline_record import OfflineRecord
 
 if TYPE_CHECKING:
-    from tandem.bench.offline.cell import OfflineCell
     from tandem.bench.offline.resumed import Done
-    from tandem.bench.records import BenchRow
     from tandem.runtime.paced.perturbed_rates import Perturbation
-
-
-class _OfCell(Protocol):
-    @property
-    def cell(self) -> "OfflineCell": ...
-
-
-Outcome = TypeVar("Outcome", bound=_OfCell)
 
 
 def offline(
@@ -109,49 +93,68 @@ def offline(
         from tandem.bench.picture import check_plot
 
         check_plot(plot)
-    from tandem.bench.offline.rows import describe, rows_of
-    from tandem.bench.offline.selection import check_policies, check_room, choose_cells
-    from tandem.bench.offline.suite import run_offline
+    from tandem.bench.offline.selection import check_policies
     from tandem.bench.online.selection import truth_of
 
     check_policies(policy or ())
+    truth = truth_of(seed, plain=plain)
+    asked = {"ablations": ablations, "few-bits": few_bits, "held-out": held_out}
+    cells = {"only": only, "layers": layers, "grid": grid, "quick": quick}
     if real_time:
-        cells_of = {"only": only, "layers": layers, "grid": grid, "quick": quick}
-        cells_of |= {"ablations": ablations, "few-bits": few_bits, "held-out": held_out}
-        cells_of |= {"resume": resume, "plot": plot}
-        _refuse_beside("real-time", why="one cell of its own", **cells_of)
-        _in_real_time(policy or (), truth_of(seed, plain=plain), machine, json_path)
+        _refuse_beside("real-time", "one cell of its own", cells, asked, resume=resume, plot=plot)
+        _in_real_time(policy or (), truth, machine, json_path)
         return
-    modes = {"ablations": ablations, "few-bits": few_bits, "held-out": held_out}
-    alone = [name for name, asked in modes.items() if asked]
-    if alone:
-        beside = {"policy": policy, "plot": plot, **dict.fromkeys(alone[1:], True)}
-        _refuse_beside(alone[0], why="policies of its own", **beside)
-    if resume and plot is not None:
-        _refuse_beside("resume", why="nothing to draw of cells that are done", plot=plot)
-    done = _done(json_path, machine) if resume else None
+    modes = [name for name, is_asked in asked.items() if is_asked]
+    for name in modes[:1]:
+        others = dict.fromkeys(modes[1:], True)
+        _refuse_beside(name, "policies of its own", others, policy=policy, plot=plot)
+    if resume:
+        _refuse_beside("resume", "nothing to draw of cells that are done", plot=plot)
     if no_host and not ablations:
         _refuse_no_host()
-    truth = truth_of(seed, plain=plain)
-    chosen = choose_cells(only or (), layers, truth, quick=quick, grid=grid)
-    cells, left_out = check_room(chosen)
+    done = _done(json_path, machine) if resume else None
+    record = _record(cells, truth, machine, json_path, done)
+    if ablations:
+        _ablate(record, on_host=not no_host)
+    elif few_bits:
+        _allow_few_bits(record)
+    elif held_out:
+        _hold_out(record)
+    else:
+        _by_policies(policy or (), record, plot)
+
+
+def _record(
+    asked: Mapping[str, Any],
+    truth: "Perturbation",
+    machine: dict[str, Any],
+    path: Path | None,
+    done: "Done | None",
+) -> OfflineRecord:
+    """Of the cells that are asked for, which have room.
+
+    Args:
+        asked: flags that choose cells. done: by earlier runs, with which this one goes on.
+    """
+    from tandem.bench.offline.selection import check_room, choose_cells
+
+    only, layers = asked["only"] or (), asked["layers"]
+    choose = partial(choose_cells, layers=layers, truth=truth)
+    sizes = {"quick": asked["quick"], "grid": asked["grid"]}
+    cells, left_out = check_room(choose(only, **sizes))
     for line in left_out:
         report(line)
     whole = cells
-    if resume and only:
-        whole, _ = check_room(choose_cells((), layers, truth, quick=quick, grid=grid))
-    record = _Record(machine, json_path, left_out, tuple(cells), tuple(whole), done)
-    cells = record.to_run
-    if ablations:
-        _ablate(cells, record, on_host=not no_host)
-        return
-    if few_bits:
-        _allow_few_bits(cells, record)
-        return
-    if held_out:
-        _hold_out(cells, record)
-        return
-    outcomes = record.of(run_offline(policy or (), cells, report), rows_of)
+    if done is not None and only:
+        whole, _ = check_room(choose((), **sizes))
+    return OfflineRecord(machine, path, left_out, tuple(cells), tuple(whole), done)
+
+
+def _by_policies(policies: "Sequence[str]", record: OfflineRecord, plot: Path | None) -> None:
+    from tandem.bench.offline.rows import describe, rows_of
+    from tandem.bench.offline.suite import run_offline
+
+    outcomes = record.of(run_offline(policies, record.to_run, report), rows_of)
     if plot is not None:
         from tandem.bench.offline.plot import plot_offline
 
@@ -172,10 +175,12 @@ def _in_real_time(
     print("\n".join(describe(outcome)))
 
 
-def _refuse_beside(flag: str, *, why: str, **given: object) -> None:
+def _refuse_beside(flag: str, why: str, *flags: Mapping[str, object], **given: object) -> None:
+    """A flag that has something, beside any of the others that are given."""
     from tandem.spec.errors import ConfigError
 
-    named = [name for name, value in given.items() if value]
+    every = [item for each in (*flags, given) for item in each.items()]
+    named = [name for name, value in every if value]
     if named:
         raise ConfigError(
             f"--{flag} has {why}; leave --{named[0]} or --{flag} out",
@@ -204,92 +209,22 @@ def _done(path: Path | None, machine: dict[str, Any]) -> "Done":
     return done_before(path, command_line(), machine)
 
 
-def _allow_few_bits(cells: "Sequence[OfflineCell]", record: "_Record") -> None:
+def _allow_few_bits(record: OfflineRecord) -> None:
     from tandem.bench.offline.few_bits import describe, rows_of, run_few_bits
 
-    for outcome in record.of(run_few_bits(cells, report), rows_of):
+    for outcome in record.of(run_few_bits(record.to_run, report), rows_of):
         print("\n".join(describe(outcome)))
 
 
-def _hold_out(cells: "Sequence[OfflineCell]", record: "_Record") -> None:
+def _hold_out(record: OfflineRecord) -> None:
     from tandem.bench.offline.held_out import describe, rows_of, run_held_out
 
-    for outcome in record.of(run_held_out(cells, report), rows_of):
+    for outcome in record.of(run_held_out(record.to_run, report), rows_of):
         print("\n".join(describe(outcome)))
 
 
-def _ablate(cells: "Sequence[OfflineCell]", record: "_Record", *, on_host: bool) -> None:
+def _ablate(record: OfflineRecord, *, on_host: bool) -> None:
     from tandem.bench.offline.ablations import describe, rows_of, run_ablations
 
-    for outcome in record.of(run_ablations(cells, report, on_host=on_host), rows_of):
+    for outcome in record.of(run_ablations(record.to_run, report, on_host=on_host), rows_of):
         print("\n".join(describe(outcome)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """Where the rows of cells go; nothing is lost if a run ends before all are done.
-
-    Attributes:
-        left_out: cells that are not run, and why.
-        cells: that are asked for. whole: of which the record is to have rows in the end.
-        done: of earlier runs; None: this one does not go on with any.
-    """
-
-    machine: dict[str, Any]
-    json_path: Path | None
-    left_out: tuple[str, ...]
-    cells: "tuple[OfflineCell, ...]"
-    whole: "tuple[OfflineCell, ...]"
-    done: "Done | None" = None
-
-    @property
-    def to_run(self) -> "list[OfflineCell]":
-        """What no earlier run did."""
-        return [cell for cell in self.cells if not self._has(cell)]
-
-    def of(
-        self,
-        outcomes: Iterable[Outcome],
-        rows_of: "Callable[[Outcome], Iterable[BenchRow]]",
-    ) -> list[Outcome]:
-        """All outcomes, one a cell; written whenever one is there."""
-        from tandem.bench.offline.cut_ratios import ratio_rows
-        from tandem.bench.offline.suite import SUITE
-
-        if not self.to_run:
-            self._tell_all_is_done()
-            return []
-        found: list[Outcome] = []
-        rows: list[BenchRow] = [] if self.done is None else [*self.done.rows]
-        for outcome in outcomes:
-            found.append(outcome)
-            rows += [*rows_of(outcome), *ratio_rows(outcome.cell)]
-            notes = self._notes(len(found), ended=False)
-            write_so_far(SUITE, self.machine, rows, self.json_path, *notes)
-        finish(SUITE, self.machine, rows, self.json_path, *self._notes(len(found), ended=True))
-        return found
-
-    def _notes(self, num_found: int, *, ended: bool) -> Iterable[str]:
-        """Of this run and those before, each once.
-
-        Args:
-            num_found: cells of this run that are done.
-        """
-        from tandem.bench.records import unfinished
-
-        before = () if self.done is None else self.done.notes
-        num_done = sum(map(self._has, self.whole)) + num_found
-        is_whole = ended and num_done >= len(self.whole)
-        left = () if is_whole else (unfinished(num_done, len(self.whole)),)
-        return dict.fromkeys((*before, *self.left_out, *left))
-
-    def _has(self, cell: "OfflineCell") -> bool:
-        return self.done is not None and self.done.has(cell)
-
-    def _tell_all_is_done(self) -> None:
-        """The record stays as it is: it is of other runs."""
-        from tandem.bench.table import print_record
-
-        report("all these cells are done: nothing is run, and the record stays as it is")
-        if self.done is not None and self.done.record is not None:
-            print_record(self.done.record)
