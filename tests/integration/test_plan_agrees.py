@@ -6,8 +6,8 @@ import pytest
 from tests.support.agreement import CELLS, compare
 
 _JOB, _ALONE = 0.06, 0.03
-_RATE, _TPOT, _TTFT = 0.05, 0.13, 0.08
 _UNEVEN = 0.25
+_RATE, _TPOT, _TTFT = 0.05, 0.13, 0.08
 """Of requests out of step; time per token is predicted up to a tenth too long where prompts are
 read in many small steps.
 """

@@ -123,8 +123,21 @@ def test_the_search_meets_candidates_in_the_order_of_their_bounds(
     assert {candidate for _, candidate in found} == bounds.keys()
 
 
-@settings(max_examples=6)
-@given(questions(), st.data())
+@st.composite
+def stragglers(draw: st.DrawFn) -> Question:
+    """Of whose sequences few are left for most of the passes, where these are convex in them."""
+    lengths = st.tuples(st.integers(1, 4), st.integers(1, 600), st.integers(1, 200))
+    groups = [*draw(st.lists(lengths, min_size=1, max_size=3))]
+    groups.append((draw(st.integers(1, 60)), draw(st.integers(1, 60)), draw(st.integers(1, 3))))
+    shapes = tuple(RequestShape(*each) for count, *each in groups for _ in range(count))
+    lengths_of_all = Lengths.of(Workload("stragglers", shapes))
+    every = questions().filter(lambda each: each.model.experts is None)
+    precision = Precision.uniform(DType.FLOAT16)
+    return replace(draw(every), lengths=lengths_of_all, precision=precision)
+
+
+@settings(max_examples=8)
+@given(st.one_of(questions(), stragglers()), st.data())
 def test_no_candidate_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
     search = OfflineSearch(question)
     ceiling = BlockCeilings(question, search.times).ceiling()
@@ -158,6 +171,16 @@ def test_no_order_takes_fewer_passes_than_the_bound(
     assert max(generated) - 1 <= bound <= best
     more = [*generated, data.draw(st.integers(1, 30))]
     assert bound <= _occupancy(more).least_passes(places)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.floats(1, 41))
+def test_no_places_of_so_many_sequences_read_more_prompts_at_once(
+    generated: list[int], rows: float
+) -> None:
+    occupancy, requests = _occupancy(generated), len(generated)
+    of_such = [places for places in range(1, requests + 1) if occupancy.most_rows(places) <= rows]
+    read = [requests / -(-requests // places) for places in of_such]
+    assert occupancy.most_read(rows) == max(read, default=1.0)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 40))

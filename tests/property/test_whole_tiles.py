@@ -169,6 +169,19 @@ def test_no_plan_is_predicted_to_make_more(device: int, hosted: int, strategy: S
     assert predicted <= tiles.tokens_per_s(Way(strategy, ("resident",)), rows) * (1 + 1e-6)
 
 
+def test_requests_that_decode_half_a_token_are_more_than_those_that_decode_one() -> None:
+    rows, way = Rows(Range(60, 60), Range(256, 256)), Way("rendezvous", ("resident",))
+
+    def requests_per_s(generated: str) -> float:
+        question = tiled(ask(SMALL, prompt="4", generate=generated, requests=4000))
+        question = replace(question, max_num_batched_tokens=128)
+        tokens_per_s = WholeTiles(question, Footprint(question)).tokens_per_s(way, rows)
+        return tokens_per_s / question.lengths.generated_tokens
+
+    assert requests_per_s("1-2") > 1.01 * requests_per_s("2")
+    assert requests_per_s("1") == float("inf")
+
+
 def test_stages_that_both_share_end_with_a_tile() -> None:
     """84 rows and 128 of a cohort are computed as 256, by lines as 212."""
     tiles, rows = WholeTiles(QUESTION, Footprint(QUESTION)), Rows(Range(84, 84), Range(256, 256))

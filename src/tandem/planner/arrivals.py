@@ -27,7 +27,7 @@ class Arrivals:
         rates: with that many rows.
         ttft_s: from a mean request's arrival to its first token, if they come independently; None
             if they queue, ever longer. ttft_p90_s: nine of ten wait no longer for theirs.
-        ttft_is_least: it is at least that, as nearly as many come as can be read.
+        ttft_is_least: it is at least that, as nearly as many come as can be read, or have places.
     """
 
     requests_per_s: float

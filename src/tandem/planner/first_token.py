@@ -18,6 +18,15 @@ from tandem.planner.rates import Rates
 
 _DRAWN = 2000
 """Requests."""
+_LONGER = 4
+"""Times as many are drawn where some wait for a place: it may be long before all are taken, and
+nobody knows from fewer whether they wait ever longer.
+"""
+_WAIT_FOR_PLACES = 0.01
+"""Of the requests; fewer do not matter."""
+_GROWS = 1.5
+"""By so much longer the last quarter of the requests waits than the second, if each waits longer.
+"""
 _FULL = 0.95
 """Of the tokens of prompts that sweeps can read, those that come at most: beyond it, how long they
 wait is a matter of how long it lasts.
@@ -31,7 +40,8 @@ class FirstToken(NamedTuple):
 
     Attributes:
         p90_s: nine of ten have it no later.
-        is_least: it is at least that: so many come that it grows for as long as they do.
+        is_least: it is at least that: so many come, for what sweeps can read or for the places that
+            there are, that it grows for as long as they do.
     """
 
     seconds: float
@@ -97,14 +107,24 @@ def first_token(
     most = _FULL * room / predictor.mixed_s(running, room) / lengths.prompt_tokens
     per_s = min(requests_per_s, most)
     queue = PromptQueue(homes, room, footprint.page.block_size)
-    now_s = 0.0
-    for _ in range(_DRAWN):
+    now_s, drawn = 0.0, 0
+    while drawn < (_LONGER * _DRAWN if queue.waited > _WAIT_FOR_PLACES * drawn else _DRAWN):
         now_s += draw.expovariate(per_s)
         queue.arrive(now_s, *draw.choice(shapes))
+        drawn += 1
     queue.finish()
-    ttfts_s = sorted(queue.ttfts_s)
+    grows = _grows(queue.ttfts_s)
+    # those that come later tell whether it grows; jobs hardly have as many
+    ttfts_s = sorted(queue.ttfts_s if grows else queue.ttfts_s[:_DRAWN])
     mean_s, p90_s = sum(ttfts_s) / len(ttfts_s), ttfts_s[round(0.9 * (len(ttfts_s) - 1))]
-    return FirstToken(mean_s, p90_s, requests_per_s > most)
+    return FirstToken(mean_s, p90_s, requests_per_s > most or grows)
+
+
+def _grows(ttfts_s: Sequence[float]) -> bool:
+    """Whether those that come later wait longer."""
+    quarter = len(ttfts_s) // 4
+    second, last = (sum(ttfts_s[n * quarter :][:quarter]) for n in (1, 3))
+    return last > _GROWS * second
 
 
 def _homes(

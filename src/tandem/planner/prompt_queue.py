@@ -21,7 +21,8 @@ class PromptQueue:
         room: tokens of prompts in a sweep. block_size: tokens of a KV block.
 
     Attributes:
-        ttfts_s: from a request's arrival to its first token, of those that have been read.
+        waited: requests that found no place. ttfts_s: from a request's arrival to its first token,
+            of those that have been read.
     """
 
     def __init__(self, homes: Sequence[Home], room: int, block_size: int = 1) -> None:
@@ -31,6 +32,8 @@ class PromptQueue:
         self._reading: deque[Arrived] = deque()
         self._now_s = self._end_s = self._runs_until_s = 0.0
         self._reads = False
+        self._came = self._looked_at = 0
+        self.waited: int = 0
         self.ttfts_s: list[float] = []
 
     def arrive(self, arrival_s: float, tokens: float, later: float) -> None:
@@ -40,6 +43,7 @@ class PromptQueue:
             tokens: of its prompt. later: that it generates after its first.
         """
         self._advance(arrival_s)
+        self._came += 1
         self._waiting.append(Arrived(arrival_s, tokens, later, tokens))
 
     def finish(self) -> None:
@@ -51,6 +55,7 @@ class PromptQueue:
         while self._now_s < until_s:
             self._seat()
             if self._reading:
+                self._fill(until_s)
                 self._read()
             elif self._places.next_s < math.inf and (self._waiting or until_s < math.inf):
                 self._decode(until_s)
@@ -62,6 +67,24 @@ class PromptQueue:
         self._places.go_on(self._now_s)
         while self._waiting and self._places.seat(self._waiting[0]):
             self._reading.append(self._waiting.popleft())
+        self.waited += min(len(self._waiting), self._came - self._looked_at)
+        self._looked_at = self._came
+
+    def _fill(self, until_s: float) -> None:
+        """Of a long prompt, all sweeps but one that it fills by itself, before who waits may have a
+        place.
+        """
+        request, start_s = self._reading[0], max(self._now_s, self._end_s)
+        until_s = min(until_s, self._places.next_s) if self._waiting else until_s
+        sweeps = math.ceil(request.left / self._room) - 2
+        if sweeps < 1 or start_s >= until_s:
+            return
+        sweep_s = self._homes[request.home].sweep_s(self._room)
+        sweeps = int(min(sweeps, (until_s - start_s) / sweep_s))
+        if sweeps:
+            request.left -= sweeps * self._room
+            self._end_s = start_s + sweeps * sweep_s
+            self._now_s, self._reads = self._end_s - sweep_s, True
 
     def _read(self) -> None:
         start_s, left, ended = max(self._now_s, self._end_s), float(self._room), list[Arrived]()
@@ -82,7 +105,7 @@ class PromptQueue:
 
     def _reading_s(self, taken_of: Sequence[float]) -> float:
         """Of a sweep that reads tokens for several homes: as one for each, by what it reads."""
-        taken = sum(taken_of)
+        taken = min(sum(taken_of), self._room)  # sums of fractions may be more
         each = zip(self._homes, taken_of, strict=True)
         return sum(part / taken * home.sweep_s(taken) for home, part in each if part)
 

@@ -110,8 +110,8 @@ def build(
     Args:
         preemption: what becomes of preempted KV. Where it is copied, all memory of the host that
             weights leave is there for it.
-        counted: sweeps without cohorts are counted where each row lies in one tier, not compiled;
-            they take as long.
+        counted: lanes of sweeps are counted where each row lies in one tier, not compiled; they
+            take as long.
         compiled: by the compiled queues, unless somebody wants spans; to the bit as Python's.
     """
     question, plan = planned.question, planned.plan

@@ -143,3 +143,28 @@ def test_a_first_token_is_told_as_the_least_where_sweeps_can_hardly_read_more() 
     assert near is not None
     assert (free.keeps_up, free.ttft_is_least) == (True, False)
     assert (near.keeps_up, near.ttft_is_least) == (True, True)
+
+
+@pytest.mark.parametrize(("share", "is_least"), [(0.8, False), (0.95, True)])
+def test_a_first_token_is_told_as_the_least_where_places_can_hardly_serve_more(
+    share: float, is_least: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once was 2 s after so many requests and 64 s after four times as many."""
+    question = ask("llama-2-7b", "t4", prompt="325", generate="36", requests=1000)
+    search = Search(question)
+    best = search.best(AUTO)
+    assert best is not None
+    rates = best.prediction.rates
+    spread = replace(question.lengths, duration_s=999 * 36 / (share * rates.tokens_per_s))
+    search = Search(replace(question, lengths=spread))
+    found: list[Arrivals] = []
+    for drawn in (2000, 8000):
+        monkeypatch.setattr("tandem.planner.first_token._DRAWN", drawn)
+        each = at_arrivals(search.predictor, search.footprint, best.candidate, rates)
+        assert each is not None
+        assert each.keeps_up
+        assert each.ttft_is_least == is_least
+        found.append(each)
+    few, many = (each.ttft_s for each in found)
+    assert few is not None
+    assert is_least or many == pytest.approx(few, rel=0.1)

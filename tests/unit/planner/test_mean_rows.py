@@ -7,8 +7,12 @@ from tests.unit.planner.questions import SMALL, ask, short
 
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.candidate import BlockCandidate
-from tandem.planner.offline.relaxation.block_programmes import BlockProgrammes, RelaxedBlock
-from tandem.planner.offline.relaxation.mean_rows import MeanRows
+from tandem.planner.offline.relaxation.block_programmes import (
+    BlockProgrammes,
+    RelaxedBlock,
+    Sequences,
+)
+from tandem.planner.offline.relaxation.mean_rows import MeanRows, PromptPrograms
 from tandem.planner.offline.times import BlockTimes
 from tandem.spec.units import GIB
 
@@ -16,7 +20,8 @@ BLOCK = BlockCandidate(4, 6, 0, 0, 10)
 
 
 def least(programmes: BlockProgrammes, rows: int) -> RelaxedBlock:
-    found = (programmes.least(kind, rows, rows) for kind in programmes.kinds())
+    sequences = Sequences(rows, rows, 1.0, rows)
+    found = (programmes.least(kind, sequences) for kind in programmes.kinds())
     return min((each for each in found if each), key=lambda each: each.shares.block_s)
 
 
@@ -28,6 +33,16 @@ def test_half_of_the_batches_with_one_more_ask_for_what_lies_between() -> None:
     assert found.cpu_s == pytest.approx((fewer.cpu_s + more.cpu_s) / 2)
     assert found.chain_s == pytest.approx((fewer.chain_s + more.chain_s) / 2)
     assert MeanRows(bound).decode_busy(BLOCK) == fewer
+
+
+def test_a_program_for_two_blocks_brings_layers_half_as_often_for_each() -> None:
+    bound, block = BlockTimes(ask(SMALL, "t4")).bound, replace(BLOCK, streamed=8)
+    one = MeanRows(bound).prefill_busy(block)
+    same = MeanRows(bound, programs=PromptPrograms(1.0, block.rows)).prefill_busy(block)
+    shared = MeanRows(bound, programs=PromptPrograms(0.5, 2 * block.rows)).prefill_busy(block)
+    assert same == one
+    assert shared.link_s == pytest.approx(one.link_s / 2)
+    assert one.accelerator_s / 2 < shared.accelerator_s < one.accelerator_s
 
 
 @pytest.mark.parametrize("rows", [21, 22, 23])

@@ -11,7 +11,8 @@ from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.times import BlockTimes
-from tandem.planner.question import Question
+from tandem.planner.question import Lengths, Question
+from tandem.spec.workload import RequestShape, Workload
 
 FEW_BITS = short(plannable_spec("llama-3.1-70b"), 8)
 
@@ -53,7 +54,22 @@ NONE_FITS = with_disk(
 )
 
 
-@pytest.mark.parametrize("question", [FEW_TOKENS, HALVES])
+def straggling(*groups: tuple[int, int]) -> Question:
+    """Requests of 8 tokens, so many that generate so many tokens each."""
+    shapes = tuple(RequestShape(8, generated) for count, generated in groups for _ in range(count))
+    return ask("opt-6.7b", "a4000", lengths=Lengths.of(Workload("stragglers", shapes)))
+
+
+STRAGGLERS = [
+    straggling((1, 30), (39, 1)),
+    straggling((2, 12), (39, 2)),
+    straggling((1, 100), (20, 2)),
+    straggling((1, 12), (39, 1)),
+]
+"""Few sequences are in a pass in the mean, and one program reads all prompts in one part."""
+
+
+@pytest.mark.parametrize("question", [FEW_TOKENS, HALVES, *STRAGGLERS])
 def test_the_best_plan_does_not_exceed_the_ceiling(question: Question) -> None:
     best = OfflineSearch(question).best(OFFLINE_POLICIES["auto"])
     ceiling = BlockCeilings(question, BlockTimes(question)).ceiling()

@@ -54,6 +54,54 @@ def test_a_prompt_that_no_sweep_has_room_for_takes_several() -> None:
     assert queue.ttfts_s == pytest.approx([6.0, 6.0])
 
 
+def test_a_long_prompt_is_read_in_one_go_as_if_sweep_by_sweep() -> None:
+    def first_s(parts: int) -> list[float]:
+        """Of a long prompt, or of as many tokens in parts that fill a sweep each."""
+        queue = PromptQueue((Home(1000, MANY, sweep_s, 1.0),), 64)
+        queue.arrive(1.0, 10, 3)
+        for _ in range(parts):
+            queue.arrive(2.5, 64_000 / parts, 0)
+        queue.arrive(400.25, 30, 7)
+        queue.arrive(1500.0, 7, 1)
+        queue.finish()
+        return queue.ttfts_s
+
+    calls = list[float]()
+
+    def sweep_s(tokens: float) -> float:
+        calls.append(tokens)
+        return 1 + tokens / 64
+
+    whole = first_s(1)
+    assert len(calls) < 40
+    parted = first_s(1000)
+    assert len(calls) > 1000
+    assert whole == pytest.approx([parted[0], *parted[-3:]])
+
+
+def test_fractions_of_prompts_never_add_up_to_more_than_there_is_room_for() -> None:
+    read = list[float]()
+
+    def sweep_s(tokens: float) -> float:
+        read.append(tokens)
+        return 1.0
+
+    assert 3 * 22.3 + (22.3 + (100 - 22.3 - 22.3 - 22.3 - 22.3)) > 100
+    queue = PromptQueue((Home(3, MANY, sweep_s, 1.0), Home(MANY, MANY, sweep_s, 1.0)), 100)
+    for _ in range(5):
+        queue.arrive(0.0, 22.3, 5)
+    queue.finish()
+    assert max(read) == 100
+
+
+def test_those_who_find_no_place_are_counted() -> None:
+    queue = PromptQueue((Home(2, MANY, lambda _: 1.0, 2.0),), 100)
+    for _ in range(5):
+        queue.arrive(0.0, 10, 5)
+    queue.finish()
+    assert queue.waited == 3
+
+
 @pytest.mark.parametrize("room", [10, 40])
 def test_less_room_never_waits_less(room: int) -> None:
     slow = mean_s(lambda tokens: 1 + tokens / 50, 0.9, 1e9, room)

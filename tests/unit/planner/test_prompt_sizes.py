@@ -65,6 +65,15 @@ def test_no_order_makes_fewer_parts(rows: int, most: int) -> None:
         assert total(least) <= total(packed)
 
 
+@pytest.mark.parametrize("tokens", [[40] * 3000 + [400] * 3000, [400] * 3000 + [40] * 3000])
+def test_of_many_prompts_the_same_ones_are_looked_at(tokens: list[int]) -> None:
+    job = sizes(tokens, 1024)
+    packed, least = job.packed(50), job.least(50)
+    assert packed.prompts == least.prompts <= 2048
+    assert total(packed) / packed.prompts == pytest.approx(220, rel=0.01)
+    assert number(least) <= number(packed)
+
+
 def test_of_means_alone_parts_are_as_many_as_fit() -> None:
     means = Lengths(40, 100.0, 8.0, 104.0, 108, 0.0)
     job = PromptSizes(means, 64, 256)

@@ -8,7 +8,7 @@ from tests.unit.planner.questions import ask, short
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.policies import find_offline_policy
-from tandem.planner.offline.relaxation.block_programmes import BlockProgrammes
+from tandem.planner.offline.relaxation.block_programmes import BlockProgrammes, Sequences
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.search import OfflineSearch
 
@@ -45,7 +45,7 @@ def test_the_ceiling_is_reached_by_whole_layers() -> None:
     assert ceiling.streamed * 8 == pytest.approx(round(ceiling.streamed * 8), abs=1e-5)
     programmes, most = BlockProgrammes(search.times), 0.0
     for kind in programmes.kinds():
-        by_shares = programmes.least(kind, 40, 40)
+        by_shares = programmes.least(kind, Sequences(40, 40, 1.0, 40))
         if by_shares is not None:
             most = max(most, 40 * 32 / by_shares.shares.block_s)
     assert most > 1.01 * ceiling.tokens_per_s

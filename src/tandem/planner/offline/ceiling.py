@@ -8,13 +8,15 @@ the others come), and of sequences with their KV on the accelerator, streamed, s
 their prompt recomputed, or attended on the CPU (`relaxation/`).
 
 Numbers of sequences are those of a pass in the mean, fewer than there are places where long ones
-run on alone: what a pass takes is convex in them. They are bounded in steps, each as a whole: its
-end's tokens in its begin's time, since time grows with sequences. They need not be whole: of five
-requests in two blocks, each has 2.5 in the mean. Layers do (`relaxation/whole_layers.py`). More of
-a resource never lowers the ceiling: it is the most over all steps, numbers of layers and kinds of
-blocks, which are the same for every machine, and the value of each is at least as high on a larger
-one (`relaxation/shares.py`). Which of them are looked at depends on the machine, the result does
-not.
+run on alone: what a pass takes is convex in them (but of experts, and of few bits, so that plans
+whose passes have very unlike numbers have exceeded this by up to a third). Prompts are read by as
+few programs as places allow for, however few sequences are left to the passes: no other programs
+take less for a prompt. Both are bounded in steps, each as a whole: its end's tokens and prompts, in
+passes of its begin, since time grows with sequences. They need not be whole: of five requests in
+two blocks, each has 2.5 in the mean. Layers do (`relaxation/whole_layers.py`). More of a resource
+never lowers the ceiling: it is the most over all steps, numbers of layers and kinds of blocks,
+which are the same for every machine, and the value of each is at least as high on a larger one
+(`relaxation/shares.py`). Which of them are looked at depends on the machine, the result does not.
 """
 
 import heapq
@@ -28,6 +30,7 @@ from tandem.planner.offline.relaxation.block_programmes import (
     BlockKind,
     BlockProgrammes,
     RelaxedBlock,
+    Sequences,
 )
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.times import BlockTimes
@@ -64,7 +67,7 @@ class _Steps(NamedTuple):
 
     Attributes:
         begin, end: numbers of steps. layers: how many may be elsewhere.
-        relaxed: of the fewest sequences, if it is known.
+        relaxed: of the fewest sequences, and of the most prompts, if it is known.
     """
 
     kind: BlockKind
@@ -128,15 +131,21 @@ class BlockCeilings:
         if end - begin == 1:
             return []
         middle = (begin + end) // 2
-        return [steps._replace(end=middle), steps._replace(begin=middle, relaxed=None)]
+        either = steps._replace(end=middle), steps._replace(begin=middle)
+        return [part._replace(relaxed=None) for part in either]
 
     def _relaxed(self, steps: _Steps) -> RelaxedBlock | None:
-        """Of the fewest sequences; None if there is no room for them, nor for more."""
-        if self._ends[steps.end] < steps.kind.batches:
+        """Of the fewest sequences, and of the most prompts; None if there is no room for them, nor
+        for more.
+        """
+        batches = steps.kind.batches
+        if self._q.lengths.requests < batches:
             return None
-        rows = self._ends[steps.begin]
-        places = self._occupancy.places(rows)
-        return self._programmes.least(steps.kind, rows, places, steps.layers)
+        rows, most = self._ends[steps.begin], self._ends[steps.end]
+        places = max(batches, self._occupancy.places(rows))
+        read = self._occupancy.most_read(most)
+        sequences = Sequences(rows, places, most / read, read)
+        return self._programmes.least(steps.kind, sequences, steps.layers)
 
     def _found(self, tokens_per_s: float, rows: float, relaxed: RelaxedBlock) -> BlockCeiling:
         shares = relaxed.shares
@@ -152,7 +161,7 @@ class BlockCeilings:
         )
 
     def _rate(self, steps: _Steps, relaxed: RelaxedBlock) -> float:
-        """Of the most sequences in the time of the fewest."""
+        """Of the most sequences, with their prompts, in passes of the fewest."""
         return self._ends[steps.end] * self._q.lengths.generated_tokens / relaxed.shares.block_s
 
 

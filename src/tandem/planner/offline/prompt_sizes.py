@@ -13,7 +13,7 @@ _MARGIN = 3.0
 """Standard deviations: prompts that are read together may be longer than the whole job's."""
 
 _MOST_PROMPTS = 2048
-"""That are looked at: as many as say what parts of more are like."""
+"""That are looked at, taken evenly: as many as say what parts of more are like."""
 
 
 class PartSizes(NamedTuple):
@@ -44,6 +44,7 @@ class PromptSizes:
         known = [shape.prompt_tokens for shape in lengths.shapes]
         tokens = known or [max(1, round(lengths.prompt_tokens))]
         self._sizes = [PromptSize(n, -(-n // block_size)) for n in tokens]
+        self._seen = self._sizes[:: -(-len(tokens) // _MOST_PROMPTS)]
         self._most_tokens = most_tokens
         blocks = sum(size.blocks for size in self._sizes)
         self.slot_blocks: int = 1 + math.ceil(most_tokens * blocks / sum(tokens))
@@ -90,7 +91,7 @@ class PromptSizes:
         return min(rows, max(1, self._most_tokens // self._shortest))
 
     def _cut(self, rows: int) -> PartSizes:
-        sizes = self._sizes[:_MOST_PROMPTS]
+        sizes = self._seen
         if len(sizes) == 1:  # means alone are known
             count = max(1, min(rows, self._most_tokens // sizes[0].tokens))
             return PartSizes(count, ((count * sizes[0].tokens, 1.0),))
@@ -99,7 +100,7 @@ class PromptSizes:
         return PartSizes(len(sizes), tuple(sorted(Counter(tokens).items())))
 
     def _fewest(self, rows: int) -> PartSizes:
-        most, tokens = self._most_tokens, sorted(size.tokens for size in self._sizes)
+        most, tokens = self._most_tokens, sorted(size.tokens for size in self._seen)
         # the shortest fits beside itself if there are others, or in a job of which means are known
         fit = bisect_right(tokens, most - tokens[0])
         if fit == 1 < len(tokens):

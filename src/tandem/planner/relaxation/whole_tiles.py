@@ -92,7 +92,8 @@ class WholeTiles:
             enough: a bound of more rows will do if it is no more than this.
         """
         shares = way.has_cohort and not (way.passes or way.alone)
-        if not shares or not set(way.homes) <= _HERE:
+        # of requests that decode nothing, or hardly anything, sweeps of prompts alone are the most
+        if not shares or not set(way.homes) <= _HERE or self._q.lengths.later_tokens <= 0:
             return inf
         places = self._places(way, rows)
         for (strategy, others), known in self._known.items():
@@ -117,10 +118,11 @@ class WholeTiles:
         lengths, layers = self._q.lengths, self._q.model.num_layers
         one = candidate_of(way.strategy, Elsewhere(), 1, COHORTS)
         shared = COHORTS * layers / one.sweeps_per_hosted_token(layers)
-        read = 0.0 if lengths.prompts_are_rows else lengths.prompt_tokens / lengths.decode_sweeps
+        later = lengths.later_tokens  # fewer than one of those of whom some end with their prompts
+        read = 0.0 if lengths.prompts_are_rows else lengths.prompt_tokens / later
         decoded_per_s = most_decoded_per_s(self._times(places), places.cohort, shared, read)
         # of a request's tokens its prompt gives one
-        return decoded_per_s * lengths.generated_tokens / lengths.decode_sweeps * ROUNDED_UP
+        return decoded_per_s * lengths.generated_tokens / later * ROUNDED_UP
 
     def _times(self, places: Places) -> StageTimes:
         layers, prices = self._q.model.num_layers, self._prices

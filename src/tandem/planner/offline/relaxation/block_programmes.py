@@ -10,7 +10,7 @@ from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds, kv_kinds, none_recomputed
-from tandem.planner.offline.relaxation.mean_rows import MeanRows
+from tandem.planner.offline.relaxation.mean_rows import MeanRows, PromptPrograms
 from tandem.planner.offline.relaxation.shares import BlockShares, least_shares
 from tandem.planner.offline.relaxation.way import BlockWay, block_ways
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
@@ -41,6 +41,20 @@ class BlockKind(NamedTuple):
     way: BlockWay
 
 
+class Sequences(NamedTuple):
+    """Of a block, in all its batches.
+
+    Attributes:
+        rows: in a pass, in the mean. places: that memory must have.
+        programs: over its prompts, in the mean. read: prompts of one, in the mean.
+    """
+
+    rows: float
+    places: int
+    programs: float
+    read: float
+
+
 class BlockProgrammes:
     """Of one question."""
 
@@ -63,19 +77,19 @@ class BlockProgrammes:
                 yield BlockKind(batches, bits, host_kv, way)
 
     def least(
-        self, kind: BlockKind, rows: float, places: int, within: WholeLayers | None = None
+        self, kind: BlockKind, sequences: Sequences, within: WholeLayers | None = None
     ) -> RelaxedBlock | None:
-        """The least time of a block of a kind with so many sequences in a pass, in the mean.
+        """The least time of a block of a kind.
 
         Args:
-            places: that memory must have.
             within: numbers of layers; None: any share.
         """
-        batches = kind.batches
+        (rows, places, programs, read), batches = sequences, kind.batches
         each = max(1, int(rows / batches))
         block = BlockCandidate(batches, 0, each, 0, 0, 0, kind.quantized, kind.host_kv)
         room = replace(block, resident_rows=max(1, places // batches))
-        bound = MeanRows(self._times.bound, max(0.0, rows / batches - each))
+        over_prompts = PromptPrograms(programs, read / batches)
+        bound = MeanRows(self._times.bound, max(0.0, rows / batches - each), over_prompts)
         kinds, held = kv_kinds(self._times, block), kv_kinds(self._times, room)
         return self._least(block, kind.way, bound, kinds, held, within)
 
