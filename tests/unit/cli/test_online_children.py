@@ -11,6 +11,7 @@ from tests.unit.planner.questions import ask, short
 from tandem.cli.children import Children
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.answer import Answer, answer
+from tandem.planner.aside import InTurn
 from tandem.planner.question import Question
 from tandem.planner.rates import Busy
 from tandem.spec.units import GIB
@@ -59,6 +60,36 @@ def answers_are_those_of_one_process() -> None:
         alone = answer(small_job(gib))
         assert found == alone
         assert all_busy(found) == all_busy(alone)
+
+
+def as_it_was_told(whole: Answer) -> Answer:
+    """Without what is beside the plan."""
+    beside = {"alternatives": (), "sensitivities": (), "policies": ()}
+    return replace(whole, **beside, ceiling=None, exposure=None, robustness=None)
+
+
+def test_a_plan_is_told_before_what_is_beside_it_is_looked_for() -> None:
+    told: list[Answer] = []
+    begun: list[int] = []
+
+    class Noting(InTurn):
+        def begin(self, compute: Callable[[], T]) -> Callable[[], T]:
+            begun.append(len(told))
+            return compute
+
+    found = answer(small_job(6.0), "gpu-only", aside=Noting(), tell=told.append)
+    assert told == [as_it_was_told(found)]
+    assert found.sensitivities
+    # larger machines are begun after it: their children are copies of this process
+    assert begun.count(1) >= len(found.sensitivities)
+
+
+def test_a_better_plan_found_beside_one_is_told_as_well() -> None:
+    told: list[Answer] = []
+    found = answer(small_job(2.5), compare=True, tell=told.append)
+    assert len(told) == 2
+    assert told[0].chosen.tokens_per_s < told[1].chosen.tokens_per_s
+    assert told[1] == as_it_was_told(found)
 
 
 def test_online_answers() -> None:
