@@ -38,7 +38,7 @@ def plan_text(
 def better_plan_text(answer: Answer, basis: Sequence[str]) -> Iterator[str]:
     """Likewise, of a plan that takes the place of one that was told; below it."""
     yield ""
-    yield "A better plan was found beside this one, and takes its place; all that follows is of it:"
+    yield "A faster plan, or as fast a simpler one, was found beside this one. It takes its place:"
     yield ""
     yield from _plan(answer, basis)
 

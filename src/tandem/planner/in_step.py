@@ -184,8 +184,7 @@ class InStep:
 
     def better(self, chosen: Option, policy: Policy, known: Iterable[Candidate]) -> Option | None:
         """What takes the chosen one's place, of all that is known by now: the simplest of those
-        whose job is about as short as the shortest; None: that of the chosen one, which has been
-        told already, is.
+        whose job is about as short as the shortest, as that one was of fewer; None: it still is.
 
         Args:
             known: candidates that were found elsewhere, as for machines much like this one.
@@ -194,8 +193,8 @@ class InStep:
             return None
         tried = (self._search.tried(candidate, policy) for candidate in dict.fromkeys(known))
         found = [chosen, *(self.closely(option) for option in tried if option is not None)]
-        near = _near_shortest(found)
-        return None if chosen in near else min(near, key=complexity)
+        best = _simplest(found)
+        return None if best.candidate == chosen.candidate else best
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
         """The best option of other kinds, best first; some may be faster by as little as
@@ -359,15 +358,10 @@ def _best_first(options: Iterable[Option]) -> list[Option]:
     return sorted(options, key=lambda option: -option.tokens_per_s)
 
 
-def _near_shortest(options: Sequence[Option]) -> list[Option]:
-    """Those whose jobs take about as long as the shortest."""
-    least = AS_FAST * max(option.tokens_per_s for option in options)
-    return [each for each in options if each.tokens_per_s >= least]
-
-
 def _simplest(options: Sequence[Option]) -> Option:
     """Of those whose jobs take about as long as the shortest."""
-    return min(_near_shortest(options), key=complexity)
+    least = AS_FAST * max(option.tokens_per_s for option in options)
+    return min((each for each in options if each.tokens_per_s >= least), key=complexity)
 
 
 def _unlike(options: Iterable[Option]) -> Iterator[Option]:
