@@ -1,5 +1,7 @@
 """The planner's answers, each made once however many tests look at it in different forms."""
 
+from collections.abc import Callable
+
 from tandem.planner.answer import Answer, answer
 from tandem.planner.aside import Aside
 from tandem.planner.offline.answer import OfflineAnswer, offline_answer
@@ -17,13 +19,22 @@ class Answers:
         self._offline: dict[str, OfflineAnswer] = {}
 
     def online(
-        self, question: Question, policy: str, compare: bool, robust: bool, aside: Aside
+        self,
+        question: Question,
+        policy: str,
+        compare: bool,
+        robust: bool,
+        aside: Aside,
+        tell: Callable[[Answer], None] | None,
     ) -> Answer:
-        """As `answer`; what is done aside changes nothing of it."""
+        """As `answer`; what is done aside changes nothing of it, and all is told at once."""
         asked = question, policy, compare, robust
         if repr(asked) not in self._online:
             self._online[repr(asked)] = answer(*asked, aside)
-        return self._online[repr(asked)]
+        found = self._online[repr(asked)]
+        if tell is not None:
+            tell(found)
+        return found
 
     def offline(
         self,
@@ -33,9 +44,13 @@ class Answers:
         robust: bool = False,
         order: str = "auto",
         aside: Aside | None = None,
+        tell: Callable[[OfflineAnswer], None] | None = None,
     ) -> OfflineAnswer:
         """As `offline_answer`, likewise."""
         asked = question, policy, compare, robust, order
         if repr(asked) not in self._offline:
             self._offline[repr(asked)] = offline_answer(*asked, aside)
-        return self._offline[repr(asked)]
+        found = self._offline[repr(asked)]
+        if tell is not None:
+            tell(found)
+        return found

@@ -8,11 +8,11 @@ from tandem.cli.bench_kernels import copies, kernels, linear, perplexity, pool, 
 from tandem.cli.bench_offline import offline
 from tandem.cli.bench_online import calibration, online
 from tandem.cli.bench_papers import papers
-from tandem.cli.bench_virtual import overlap, placement, preemption, simulator
+from tandem.cli.bench_virtual import overlap, placement, plan, preemption, simulator
 
 _SUITES = (
     engine, kernels, prefill, copies, linear, pool, perplexity, memory, online, calibration,
-    overlap, offline, batch, placement, disk, simulator, preemption, papers, join,
+    overlap, offline, batch, placement, disk, simulator, plan, preemption, papers, join,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`tandem bench` of single things on emulated machines and in virtual time."""
+"""`tandem bench` of single things on emulated machines, in virtual time, and of planning."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -75,6 +75,21 @@ def simulator(
 
     bench = suite.QUICK if quick else suite.FULL
     finish(suite.SUITE, machine, suite.run_simulator(bench, report), json_path)
+
+
+def plan(
+    json_path: JsonOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One question.")] = False,
+) -> None:
+    """Seconds that tandem plan takes, to the plan and to the end.
+
+    Of nine questions, in processes of their own.
+    """
+    machine = start(json_path)
+    from tandem.bench import plan_time as suite
+
+    bench = suite.QUICK if quick else suite.FULL
+    finish(suite.SUITE, machine, suite.run_plan_time(bench, report), json_path)
 
 
 def preemption(json_path: JsonOption = None) -> None:

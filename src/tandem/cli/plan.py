@@ -153,9 +153,12 @@ def _plan(
         from tandem.cli.terminal import tell_notes
 
         tell_notes([native.unavailable_message()])
+    from tandem.cli.plan_printing import PlanPrinting
+
     asked = question, policies.policy, policies.compare_policies, policies.robust
+    printing = PlanPrinting(model, workload, hardware.basis)
     with Children() as children:
-        found = answer(*asked, aside=children)
+        found = answer(*asked, children, None if shown.as_json else printing.plan)
     if shown.output is not None:
         from tandem.plan.plan_file import write_plan
         from tandem.planner.plan_file import plan_file
@@ -175,8 +178,11 @@ def _plan(
     if shown.as_json:
         _print_json(model, workload, found, hardware, drawn)
         return
-    flags = _flags(memory, steps)
-    _print_text(model, workload, found, hardware, flags, shown.output, drawn)
+    printing.beside(found, _flags(memory, steps), shown.output)
+    if drawn is not None:
+        from tandem.cli.plan_gantt import gantt_text
+
+        print("\n".join(["", *gantt_text(drawn)]))
 
 
 def _refuse_contradictions(
@@ -228,14 +234,16 @@ def _offline(
 ) -> None:
     """Plan a batch job; write, draw and print what was asked for."""
     from tandem.cli.children import Children
-    from tandem.cli.plan_offline import print_offline
+    from tandem.cli.plan_offline import OfflinePrinting
     from tandem.planner.offline.answer import offline_answer
     from tandem.planner.offline.cycle import pass_cycle
     from tandem.planner.plan_file import offline_plan_file
 
     asked = question, policies.policy, policies.compare_policies, policies.robust
+    printing = OfflinePrinting(model, workload, hardware.basis)
+    tell = None if shown.as_json else printing.plan
     with Children() as children:
-        planned = offline_answer(*asked, policies.order, aside=children)
+        planned = offline_answer(*asked, policies.order, children, tell)
     if shown.output is not None:
         from tandem.plan.plan_file import write_plan
 
@@ -248,9 +256,10 @@ def _offline(
         title = f"{model}\n{question.hardware.name}"
         plot_plan(title, offline_tiers(planned), cycle, shown.plot, "one pass over a block")
     drawn = cycle if shown.gantt else None
-    print_offline(
-        model, workload, planned, hardware.basis, shown.output, drawn, as_json=shown.as_json
-    )
+    if shown.as_json:
+        printing.whole(planned, drawn)
+    else:
+        printing.beside(planned, shown.output, drawn)
 
 
 def _refuse_beside_offline(requested: RequestOptions, goal: GoalOptions) -> None:
@@ -287,26 +296,6 @@ def _print_json(
 
         drawn["decode_cycle"] = cycle_json(cycle)
     print(json.dumps({**answer_json(model, workload, found, hardware.basis), **drawn}))
-
-
-def _print_text(
-    model: str,
-    workload: "Workload",
-    found: "Answer",
-    hardware: "PlanHardware",
-    flags: tuple[str, ...],
-    output: Path | None,
-    cycle: "Cycle | None",
-) -> None:
-    from tandem.cli.folded import folded
-    from tandem.cli.plan_text import answer_text
-
-    lines = answer_text(model, workload, found, hardware.basis, flags, output)
-    print("\n".join(folded(lines)))
-    if cycle is not None:
-        from tandem.cli.plan_gantt import gantt_text
-
-        print("\n".join(["", *gantt_text(cycle)]))
 
 
 def _flags(memory: MemoryOptions, steps: StepOptions) -> tuple[str, ...]:

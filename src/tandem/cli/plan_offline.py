@@ -6,11 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tandem.cli.plan_beside import sensitivity_lines
 from tandem.cli.plan_exposure import exposure_json, exposure_text
 from tandem.cli.plan_gantt import cycle_json, gantt_text
 from tandem.cli.plan_json import robustness_json
 from tandem.cli.plan_robustness import robustness_text
-from tandem.cli.plan_text import question_text, sensitivity_lines
+from tandem.cli.plan_text import question_text
 from tandem.plan.offline import TierBudget
 from tandem.planner.cycle import Cycle
 from tandem.planner.fluid.virtual_time import SweepTime
@@ -43,39 +44,43 @@ def refuse_online_flags(**given: object) -> None:
         )
 
 
-def print_offline(
-    model: str,
-    workload: Workload,
-    found: OfflineAnswer,
-    basis: Sequence[str],
-    output: Path | None = None,
-    cycle: Cycle | None = None,
-    *,
-    as_json: bool,
-) -> None:
-    """The answer, as text or as one object.
+class OfflinePrinting:
+    """Prints an answer: a plan as soon as it is found, then what is beside it; or one object.
 
     Args:
-        output: file that the plan has been written to.
-        cycle: to be shown as well.
+        basis: which numbers are measured and which assumed.
     """
-    if as_json:
+
+    def __init__(self, model: str, workload: Workload, basis: Sequence[str]) -> None:
+        self._model, self._workload, self._basis = model, workload, basis
+
+    def plan(self, found: OfflineAnswer) -> None:
+        """It is found."""
+        lines = offline_plan_text(self._model, self._workload, found, self._basis)
+        print("\n".join(lines), flush=True)
+
+    def beside(self, found: OfflineAnswer, output: Path | None, cycle: Cycle | None) -> None:
+        """All the rest is known.
+
+        Args:
+            output: file that the plan has been written to.
+            cycle: to be shown as well.
+        """
+        print("\n".join(offline_beside_text(self._model, found, output)))
+        if cycle is not None:
+            print("\n".join(["", *gantt_text(cycle, "One pass over a block")]))
+
+    def whole(self, found: OfflineAnswer, cycle: Cycle | None) -> None:
+        """All of it, as one object."""
         drawn = {} if cycle is None else {"decode_cycle": cycle_json(cycle)}
-        print(json.dumps({**offline_json(model, workload, found, basis), **drawn}))
-        return
-    print("\n".join(offline_text(model, workload, found, basis, output)))
-    if cycle is not None:
-        print("\n".join(["", *gantt_text(cycle, "One pass over a block")]))
+        given = offline_json(self._model, self._workload, found, self._basis)
+        print(json.dumps({**given, **drawn}))
 
 
-def offline_text(
-    model: str,
-    workload: Workload,
-    found: OfflineAnswer,
-    basis: Sequence[str],
-    output: Path | None = None,
+def offline_plan_text(
+    model: str, workload: Workload, found: OfflineAnswer, basis: Sequence[str]
 ) -> Iterator[str]:
-    """The lines to print.
+    """What was asked, and the plan: all that is known of it before anything beside it is.
 
     Args:
         basis: which numbers are measured and which assumed.
@@ -99,12 +104,21 @@ def offline_text(
         yield f"  CPU threads            {found.threads}"
     yield ""
     yield from _limits(found.chosen)
+
+
+def offline_beside_text(model: str, found: OfflineAnswer, output: Path | None) -> Iterator[str]:
+    """What is known beside a plan, and how to run it; below the plan.
+
+    Args:
+        output: where the plan was written.
+    """
     if found.sensitivities:
         yield "With more"
-    layers = question.model.num_layers
+    layers = found.question.model.num_layers
     larger = ((entry, entry.option.candidate.describe(layers)) for entry in found.sensitivities)
     yield from sensitivity_lines(larger, found.chosen.candidate.describe(layers))
-    yield from exposure_text(found.exposure)
+    if found.exposure is not None:
+        yield from exposure_text(found.exposure)
     if found.alternatives:
         yield ""
         yield "Rejected"
@@ -229,7 +243,7 @@ def offline_json(
             {"change": entry.change, "gain": entry.gain, **_option(found, entry.option)}
             for entry in found.sensitivities
         ],
-        "exposure": exposure_json(found.exposure),
+        "exposure": None if found.exposure is None else exposure_json(found.exposure),
         "robustness": None
         if found.robustness is None
         else robustness_json(found.robustness, lambda option: _option(found, option)),

@@ -1,30 +1,19 @@
-"""A plan's answer as text: tiers and resources as bars, predictions, what was rejected and why."""
+"""A plan as text: what was asked, tiers and resources as bars, predictions."""
 
-import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from tandem.cli.plan_exposure import exposure_text
-from tandem.cli.plan_robustness import robustness_text
 from tandem.cli.plan_words import described
 from tandem.cli.usual_type import SLOW
-from tandem.planner.answer import Answer, PolicyResult, useless_cohorts
+from tandem.planner.answer import Answer
 from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
-from tandem.planner.option import Option
 from tandem.planner.question import Question
 from tandem.planner.rates import Rates
-from tandem.planner.search.simplicity import drawback
 from tandem.spec.dtype import DType
 from tandem.spec.float_range import needs_range
 from tandem.spec.parameters import num_parameters
-from tandem.spec.units import MIB, format_duration, format_figure, format_size
+from tandem.spec.units import format_duration, format_figure, format_size
 from tandem.spec.workload import Workload
-
-if TYPE_CHECKING:
-    from tandem.planner.offline.sensitivity import BlockSensitivity
-    from tandem.planner.sensitivity import Sensitivity
 
 _WIDTH = 40
 _FLAT = 0.005
@@ -33,23 +22,28 @@ _OTHER = 0.05
 """Of the time between tokens out of step, what is told as another one: it is predicted no finer."""
 
 
-def answer_text(
-    model: str,
-    workload: Workload,
-    answer: Answer,
-    basis: Sequence[str],
-    flags: Sequence[str],
-    output: Path | None,
+def plan_text(
+    model: str, workload: Workload, answer: Answer, basis: Sequence[str]
 ) -> Iterator[str]:
-    """The lines to print.
+    """What was asked, and the plan: all that is known of it before anything beside it is.
 
     Args:
         basis: which numbers are measured and which assumed.
-        flags: of the engine, that the plan was made for beside what it decides.
-        output: where the plan was written.
     """
     yield from _question(model, workload, answer)
     yield ""
+    yield from _plan(answer, basis)
+
+
+def better_plan_text(answer: Answer, basis: Sequence[str]) -> Iterator[str]:
+    """Likewise, of a plan that takes the place of one that was told; below it."""
+    yield ""
+    yield "A faster plan, or as fast a simpler one, was found beside this one. It takes its place:"
+    yield ""
+    yield from _plan(answer, basis)
+
+
+def _plan(answer: Answer, basis: Sequence[str]) -> Iterator[str]:
     yield from _memory(answer)
     yield ""
     yield from basis
@@ -57,34 +51,6 @@ def answer_text(
     yield from _prediction(answer)
     yield ""
     yield from _limits(answer)
-    if answer.exposure is not None:
-        yield from exposure_text(answer.exposure, _compared_by(answer))
-    if answer.alternatives:
-        yield ""
-        yield f"Rejected{_basis(answer)}"
-        for option in answer.alternatives:
-            yield f"  {described(answer.question, option)}"
-            yield f"    {_why(answer, option)}"
-    elif answer.question.host_only:
-        yield (
-            "Rejected: no other kind of plan; the host alone differs in how many requests run at "
-            "once, and in how many layers are on disk"
-        )
-    if answer.policies:
-        yield ""
-        yield from _policies(answer)
-    if answer.robustness is not None:
-        yield ""
-        yield from robustness_text(
-            answer.robustness, lambda option: described(answer.question, option)
-        )
-    yield ""
-    if answer.chosen.candidate.experts:
-        yield (
-            "Experts are taken to be used alike. By counts (--expert-hits), an engine without a "
-            "plan keeps those that are used most."
-        )
-    yield from _command(model, answer, flags, output)
 
 
 def question_text(model: str, workload: Workload, question: Question) -> Iterator[str]:
@@ -188,7 +154,7 @@ def _prediction(answer: Answer) -> Iterator[str]:
         yield from _light_load(answer, arrivals)
     request = _by_lane(answer.main_request_s, answer.cohort_request_s)
     one = " (one request at a time)" if answer.question.objective == "latency" else ""
-    most, given = answer.chosen.prediction.bound_tokens_per_s, _throughput(answer)
+    most, given = answer.chosen.prediction.bound_tokens_per_s, throughput(answer)
     turn = f"{format_duration(rates.ttft_s)}{',' * (arrivals is None)} once it is a request's turn"
     if arrivals is not None and arrivals.ttft_s is not None:
         least = "at least " if arrivals.ttft_is_least else ""
@@ -202,8 +168,6 @@ def _prediction(answer: Answer) -> Iterator[str]:
     kept_up = " steady" if two else ""
     bound = "" if close else f", at most {format_figure(most)} with this placement"
     yield f"  throughput             {format_figure(given)} tokens/s{kept_up}{one}{bound}"
-    if answer.ceiling is not None:
-        yield _ceiling(answer, answer.ceiling.tokens_per_s)
     tokens = lengths.requests * lengths.generated_tokens
     of_job = f", {format_figure(answer.job_tokens_per_s)} tokens/s of the job" if two else ""
     yield f"  all {lengths.requests} requests{'':<6}".ljust(25) + (
@@ -224,39 +188,11 @@ def _by_lane(main_s: float | None, cohort_s: float | None) -> str:
     return "; ".join(parts)
 
 
-def _throughput(answer: Answer) -> float:
+def throughput(answer: Answer) -> float:
     """Tokens per second while all places are taken, or as requests come."""
     if answer.arrivals is None:
         return answer.chosen.prediction.rates.tokens_per_s
     return answer.arrivals.tokens_per_s
-
-
-def _basis(answer: Answer) -> str:
-    """Behind a heading: what plans are compared by, if that has to be said."""
-    when, rate = _compared_by(answer), format_figure(answer.chosen.tokens_per_s)
-    return f" ({when}, where this plan makes {rate} tokens/s)" if when else ""
-
-
-def _compared_by(answer: Answer) -> str:
-    """What plans are compared by, where that is not the throughput as it is shown."""
-    rate = answer.chosen.tokens_per_s
-    if format_figure(rate) == format_figure(_throughput(answer)):
-        return ""
-    return "of the job" if answer.arrivals is None else "with all places taken"
-
-
-def _ceiling(answer: Answer, most: float) -> str:
-    """How much a better plan in steps of the same size could still bring."""
-    plan = "plan" if answer.question.tpot_bound_s is None else "plan that keeps the bound"
-    if answer.chosen.candidate.step_tokens:
-        plan += " in such steps"
-    elif len(answer.question.steps) > 1:
-        plan += f" in steps of {answer.plan.max_num_batched_tokens} tokens"
-    rate = answer.chosen.prediction.rates.tokens_per_s
-    taken = f"{format_figure(rate)} tokens/s with all places taken; "
-    taken = "" if answer.arrivals is None else taken
-    reached = f"this one reaches {rate / most:.0%} of it"
-    return f"{'':<25}{taken}no {plan} exceeds {format_figure(most)}; {reached}"
 
 
 def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
@@ -293,98 +229,3 @@ def _limits(answer: Answer) -> Iterator[str]:
     waits = "" if share > 0.9 else "; the rest is waiting for one another"
     if not alone:
         yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
-    if answer.sensitivities:
-        yield f"With more{_basis(answer)}"
-    found = ((entry, _placement(answer, entry.option)) for entry in answer.sensitivities)
-    yield from sensitivity_lines(found, _placement(answer, answer.chosen))
-
-
-def _placement(answer: Answer, option: Option) -> str:
-    weights = option.candidate.elsewhere.describe(answer.question.model.num_layers)
-    return weights if answer.question.host_only else f"{option.candidate.strategy}: {weights}"
-
-
-def sensitivity_lines(
-    found: "Iterable[tuple[Sensitivity | BlockSensitivity, str]]", here: str
-) -> Iterator[str]:
-    """What larger machines would bring, and by which placement, if that is another one.
-
-    Args:
-        found: each with its placement in words.
-        here: the placement on this machine.
-    """
-    for entry, placement in found:
-        effect = f"{format_figure(entry.option.tokens_per_s)} tokens/s ({entry.gain:+.1%})"
-        alike = abs(entry.gain) < _FLAT
-        yield f"  {entry.change:<24}{'no difference' if alike else effect}"
-        if not alike and placement != here:
-            yield f"    then {placement}"
-
-
-def _why(answer: Answer, option: Option) -> str:
-    """Numbers, and what limits it."""
-    name, share = option.prediction.bottleneck
-    loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
-    how = f"but {drawback(option, answer.chosen)}" if loss < _FLAT else f"{loss:.1%} less"
-    if loss < -_FLAT:
-        how = f"{-loss:.1%} more, {how}"
-    return f"{format_figure(option.tokens_per_s)} tokens/s, {how}: {name} busy {share:.0%}"
-
-
-def _policies(answer: Answer) -> Iterator[str]:
-    yield f"Policies{_basis(answer)}"
-    for result in answer.policies:
-        yield f"  {result.policy.name:<16}{_of_policy(answer.question, result)}"
-
-
-def _of_policy(question: Question, result: PolicyResult) -> str:
-    option = result.option
-    if option is not None:
-        rows, rate = option.candidate.rows, format_figure(option.tokens_per_s)
-        tpot = f"{format_duration(option.seen.worst_tpot_s)} per token  "
-        if not question.lengths.later_tokens:
-            tpot = ""
-        return f"{rate:>8} tokens/s  {tpot}{rows} at once"
-    if why := useless_cohorts(question, result.policy):
-        return f"in cohorts, which are {why}"
-    bounded = question.tpot_bound_s is not None
-    return "does not fit" + (", or not within the bound" if bounded else "")
-
-
-def _command(
-    model: str, answer: Answer, flags: Sequence[str], output: Path | None
-) -> Iterator[str]:
-    """Flags where they say it all; homes of layers or embeddings, waits for cohorts, and shares of
-    requests that lie in both tiers need the plan's file: engines keep embeddings where layers
-    are, if all of these are resident.
-    """
-    chosen = answer.chosen.candidate
-    placed = chosen.elsewhere.not_resident or chosen.embedding
-    if output is None and (placed or chosen.has_cohorts or chosen.device_share):
-        yield (
-            "Run it on that machine: add --output FILE here, and then "
-            f"`{shlex.join(['tandem', 'serve', model])} --plan FILE`"
-        )
-        return
-    yield "Run it on that machine (the model by its directory or hub id):"
-    if output is not None:
-        words = ["tandem", "serve", model, "--plan", str(output)]
-    else:
-        words = ["tandem", "serve", model, *_plan_flags(answer), *flags]
-        if answer.cpu_memory_bytes is not None and "--cpu-memory" not in flags:
-            words += ["--cpu-memory", f"{-(-answer.cpu_memory_bytes // MIB)}MiB"]
-    yield "  " + shlex.join(words)
-
-
-def _plan_flags(answer: Answer) -> Iterator[str]:
-    plan = answer.plan
-    if answer.question.host_only:
-        yield from ("--accelerator", "none")
-    yield from ("--strategy", plan.strategy)
-    if plan.kv_placement != "auto":
-        yield from ("--kv-placement", plan.kv_placement)
-    if plan.max_host_seqs:
-        yield from ("--max-host-seqs", str(plan.max_host_seqs))
-    yield from ("--max-num-seqs", str(plan.max_num_seqs))
-    yield from ("--max-num-batched-tokens", str(plan.max_num_batched_tokens))
-    yield from ("--max-model-len", str(plan.max_model_len))

@@ -1,6 +1,6 @@
 """The planner's answer: what to run, what it achieves, and what was rejected."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -45,6 +45,8 @@ class PolicyResult:
 class Answer:
     """Everything that there is to say about a question.
 
+    What is beside the plan, from the ceiling on, is as empty as its defaults until it is known.
+
     Attributes:
         spare_bytes: accelerator memory left if all weights and one request's KV lay there; negative
             if they do not fit.
@@ -58,10 +60,10 @@ class Answer:
             there at once, in step as they then are, which plans are ranked without.
         main_request_s: of a mean request that every sweep serves; None if all are in cohorts.
         cohort_request_s: of one in a cohort; None if none is, at the rate at which they come.
+        extrapolated: predictions outside what was measured, one line each.
         ceiling: what no plan under the policy exceeds in steps of that size; None where times are
             measured.
         alternatives: the best of other kinds, best first.
-        extrapolated: predictions outside what was measured, one line each.
         exposure: what becomes of the plan as it is where rates turn out otherwise; None where all
             were measured.
     """
@@ -80,11 +82,11 @@ class Answer:
     job_s: float
     main_request_s: float | None
     cohort_request_s: float | None
-    ceiling: Ceiling | None
-    alternatives: tuple[Option, ...]
-    sensitivities: tuple[Sensitivity, ...]
-    policies: tuple[PolicyResult, ...] = ()
     extrapolated: tuple[str, ...] = ()
+    ceiling: Ceiling | None = None
+    alternatives: tuple[Option, ...] = ()
+    sensitivities: tuple[Sensitivity, ...] = ()
+    policies: tuple[PolicyResult, ...] = ()
     robustness: Robustness[Option] | None = None
     exposure: Exposure | None = None
 
@@ -101,6 +103,7 @@ def answer(
     compare: bool = False,
     robust: bool = False,
     aside: Aside | None = None,
+    tell: Callable[[Answer], None] | None = None,
 ) -> Answer:
     """Plan.
 
@@ -108,6 +111,8 @@ def answer(
         compare: also what each policy alone would do.
         robust: also what becomes of the plan if a number is wrong.
         aside: who may do some of it meanwhile, which changes nothing of the answer.
+        tell: is given the plan as soon as it is known, and what is beside it is not; once more
+            where a better one is found there, which takes its place.
 
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
@@ -128,6 +133,9 @@ def answer(
     chosen, policies = choose(search, policy, in_step), ()
     left = set[Candidate]()
     while True:
+        plain = _of_plan(search, policy, chosen)
+        if tell is not None:
+            tell(plain)
         beside = _beside(search, policy, in_step, chosen, aside, robust=robust)
         if compare and not policies:
             # after sensitivities, which would start from what is found here as well
@@ -137,8 +145,24 @@ def answer(
             break
         left.add(chosen.candidate)
         chosen = better
+    return replace(
+        plain,
+        alternatives=beside.alternatives,
+        exposure=beside.exposure,
+        ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
+        sensitivities=beside.sensitivities,
+        policies=tuple(
+            replace(result, option=chosen) if result.policy.name == policy.name else result
+            for result in policies
+        ),
+        robustness=beside.robustness,
+    )
+
+
+def _of_plan(search: Search, policy: Policy, chosen: Option) -> Answer:
+    """Without what is beside the plan."""
     device, host = search.footprint.uses(chosen.candidate)
-    rates = chosen.prediction.rates
+    question, rates = search.question, chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, search.footprint, chosen.candidate, rates)
     seen = chosen.seen if arrivals is None else arrivals.rates
     in_every_sweep = chosen.candidate.in_every_sweep()
@@ -158,16 +182,7 @@ def answer(
         job_s=_job_s(search, chosen, arrivals),
         main_request_s=search.predictor.main_request_s(seen) if in_every_sweep else None,
         cohort_request_s=None if seen.slow_tpot_s is None else search.predictor.request_s(seen),
-        alternatives=beside.alternatives,
         extrapolated=search.predictor.extrapolated(chosen.candidate),
-        exposure=beside.exposure,
-        ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
-        sensitivities=beside.sensitivities,
-        policies=tuple(
-            replace(result, option=chosen) if result.policy.name == policy.name else result
-            for result in policies
-        ),
-        robustness=beside.robustness,
     )
 
 

@@ -31,7 +31,7 @@ def test_a_plan_shows_tiers_predictions_limits_and_what_was_rejected(commands: C
         "accelerator █",
         "time to first token",
         "time per output token",
-        "no plan in s",  # steps of 2048 tokens, or such steps
+        "No plan in s",  # steps of 2048 tokens, or such steps
         " exceeds ",
         "% of it",
         "all 100 requests",

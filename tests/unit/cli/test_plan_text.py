@@ -148,7 +148,7 @@ def test_no_policy_stands_above_auto(commands: Commands) -> None:
 def test_what_could_be_served_is_told_from_what_comes(commands: Commands) -> None:
     ran = commands.run(*FITS, "--rate", "1", "--requests", "200")
     no_plan = "no plan in steps of 2048 tokens exceeds"
-    taken = re.search(rf"\n +(\d+) tokens/s with all places taken; {no_plan} \d+;", ran.out)
+    taken = re.search(rf"\nMakes (\d+) tokens/s with all places taken; {no_plan} \d+ ", ran.out)
     assert taken is not None
     throughput = re.search(r"\n  throughput +(\d+) tokens/s\n", ran.out)
     assert throughput is not None

@@ -1,5 +1,6 @@
 """The offline planner's answer: what to run, what it achieves, and what each policy would do."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -43,13 +44,17 @@ class OfflineResult:
 class OfflineAnswer:
     """Everything that there is to say about an offline question.
 
+    What is beside the plan, from the alternatives on, is as empty as its defaults until it is
+    known.
+
     Attributes:
         recomputation: why KV is recomputed as far as it is.
-        split: under Park and Egger's policy, what their own search would do; None: under others.
         threads: of the CPU; None: it neither attends nor computes layers, or no number of them was
             measured.
+        split: under Park and Egger's policy, what their own search would do; None: under others.
         alternatives: the best of other kinds that were tried, best first.
-        exposure: what becomes of the plan as it is where rates turn out otherwise.
+        exposure: what becomes of the plan as it is where rates turn out otherwise; None: it is not
+            known yet.
     """
 
     question: Question
@@ -58,12 +63,12 @@ class OfflineAnswer:
     plan: OfflinePlan
     recomputation: str
     threads: PlannedThreads | None
-    alternatives: tuple[BlockOption, ...]
-    sensitivities: tuple[BlockSensitivity, ...]
-    exposure: Exposure
+    split: OwnSplit | None = None
+    alternatives: tuple[BlockOption, ...] = ()
+    sensitivities: tuple[BlockSensitivity, ...] = ()
+    exposure: Exposure | None = None
     policies: tuple[OfflineResult, ...] = ()
     robustness: Robustness[BlockOption] | None = None
-    split: OwnSplit | None = None
 
 
 def offline_answer(
@@ -73,6 +78,7 @@ def offline_answer(
     robust: bool = False,
     order: str = "auto",
     aside: Aside | None = None,
+    tell: Callable[[OfflineAnswer], None] | None = None,
 ) -> OfflineAnswer:
     """Plan. Where the CPU was measured by numbers of threads, as many work as make the best plan.
 
@@ -81,6 +87,7 @@ def offline_answer(
         robust: also what becomes of the plan if a number is wrong.
         order: in which batches go through layers: `rows`, `columns`, or `auto`, as is faster.
         aside: who may do some of it meanwhile, which changes nothing of the answer.
+        tell: is given the plan as soon as it is known, and what is beside it is not.
 
     Raises:
         ConfigError: nothing fits, the policy has another order, or the question is none of an
@@ -93,7 +100,6 @@ def offline_answer(
     if chosen is None:
         raise nothing_fits(search, policy)
     chosen, question = search.simplest(policy, chosen), search.question
-    gains = begin_block_sensitivities(search, policy, chosen, aside)
     reason = recomputation(search, chosen.candidate)
     split = own_split(question, chosen.candidate) if policy.name == PARK_EGGER else None
     notes = (reason,) if split is None else (reason, str(split))
@@ -103,21 +109,19 @@ def offline_answer(
     threads = planned_threads(question, chosen.candidate, adapts=plan.terms is not None)
     if threads is not None:
         plan = replace(plan, threads=threads.count, notes=(*plan.notes, f"CPU threads: {threads}"))
+    plain = OfflineAnswer(question, policy, chosen, plan, reason, threads, split)
+    if tell is not None:
+        tell(plain)
+    gains = begin_block_sensitivities(search, policy, chosen, aside)
     alternatives = tuple(islice(search.alternatives(policy, chosen), _NUM_ALTERNATIVES))
     exposed = block_exposure(search, chosen)
-    return OfflineAnswer(
-        question=question,
-        policy=policy,
-        chosen=chosen,
-        plan=plan,
-        recomputation=reason,
-        threads=threads,
+    return replace(
+        plain,
         alternatives=alternatives,
         sensitivities=tuple(gain for wait in gains if (gain := wait()) is not None),
         policies=compare_offline(search, orders) if compare else (),
         robustness=block_robustness(search, policy, chosen, alternatives) if robust else None,
         exposure=exposed,
-        split=split,
     )
 
 

@@ -1,6 +1,5 @@
 """Cohorts with passes of their own: between APEX's overlap and NEO's pipeline."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tandem.scheduler.proposal import StepProposal
@@ -24,7 +23,12 @@ class Asymmetric:
 
     def propose(self, view: SchedulerView, prices: "StepPrices | None") -> StepProposal:
         """Rendezvous' proposal, with passes between the layers."""
-        proposal = Rendezvous().propose(view, prices)
+        del prices
+        return self.proposed(view)
+
+    @staticmethod
+    def proposed(view: SchedulerView, *, starts: bool = True) -> StepProposal:
+        """Likewise; `starts` as of `Rendezvous.with_passes`."""
         resident = view.config.layers.all_resident
         passes = view.config.interposition_budget if resident else 0
-        return replace(proposal, interposed_passes=passes)
+        return Rendezvous().with_passes(view, passes, starts=starts)

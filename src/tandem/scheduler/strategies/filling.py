@@ -76,8 +76,18 @@ class StepFiller:
         ]
         return np.array(kept, dtype=np.int64)
 
-    def fill(self, rows: Runnable) -> StepProposal:
-        """Propose a step over the given rows in the main lane."""
+    def fill(
+        self,
+        rows: Runnable,
+        starts: tuple[LongArray, ...] = (),
+        joins: tuple[int, ...] = (),
+        passes: int = 0,
+    ) -> StepProposal:
+        """Propose a step over the given rows in the main lane.
+
+        Args:
+            starts, joins, passes: of cohorts beside it, as `StepProposal` has them.
+        """
         self._decodes(self._staying(rows.decodes))
         self.budget = min(self.budget, self.view.most_prompt_tokens)
         stalled = self._prefills(rows.prefills)
@@ -99,6 +109,9 @@ class StepFiller:
             leave=tuple(self.leave),
             swap_in=tuple(self.swap_in),
             resume=tuple(self.resume),
+            cohort_starts=starts,
+            cohort_joins=joins,
+            interposed_passes=passes,
         )
 
     def _take_one_each(self, rows: LongArray) -> bool:

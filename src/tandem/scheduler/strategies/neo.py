@@ -1,7 +1,5 @@
 """Two sub-batches, or the accelerator alone: NEO's choice in every step."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from tandem.cost.neo.pipeline import SubBatchTimes, accelerator_only_layer_s
@@ -47,15 +45,16 @@ class Neo:
         decodes = view.runnable.decodes
         on_host = view.rows.num_host_blocks[decodes] > 0
         hosted = view.by_rank(decodes[on_host])
-        alone = replace(Asymmetric().propose(view, prices), cohort_starts=())
-        work = StepCounter(view, prices).work(alone, ())
+        alone = Asymmetric().proposed(view, starts=False)
+        counter = StepCounter(view, prices)
+        work = counter.work(alone, ())
         if not (work.decodes or work.prompts or view.cohorts):
             return RideAlong().propose(view, prices)
         mine, overdue = decodes[~on_host], overdue_rows(view, hosted)
         if len(overdue):
             return self._beside(view, alone, mine, overdue)
-        placing = self._place(view, prices, work, hosted)
-        if not self._pipelines(view, prices, work, placing, mine):
+        placing = self._place(counter, prices, work, hosted)
+        if not self._pipelines(view, counter, prices, work, placing, mine):
             return alone if alone.computes else RideAlong().propose(view, prices)
         return with_tempo(self._pipelined(view, alone, mine, hosted, placing), view, prices)
 
@@ -65,15 +64,14 @@ class Neo:
     ) -> StepProposal:
         """The accelerator's step, in which those who have waited for long ride along."""
         rows = np.sort(np.concatenate([mine, overdue]))
-        proposal = StepFiller(view, uses_host=True).fill(Runnable(rows, view.runnable.prefills))
+        main = Runnable(rows, view.runnable.prefills)
         joins, passes = alone.cohort_joins, alone.interposed_passes
-        return replace(proposal, cohort_joins=joins, interposed_passes=passes)
+        return StepFiller(view, uses_host=True).fill(main, (), joins, passes)
 
     @staticmethod
     def _place(
-        view: SchedulerView, prices: StepPrices, work: StepWork, hosted: LongArray
+        counter: StepCounter, prices: StepPrices, work: StepWork, hosted: LongArray
     ) -> Placing:
-        counter = StepCounter(view, prices)
         crossing = counter.under_way()
         rows, keys = sum(each.rows for each in crossing), sum(each.keys for each in crossing)
         price = prices.host
@@ -89,6 +87,7 @@ class Neo:
     def _pipelines(
         self,
         view: SchedulerView,
+        counter: StepCounter,
         prices: StepPrices,
         work: StepWork,
         placing: Placing,
@@ -103,7 +102,7 @@ class Neo:
         rows = work.decodes + hosted
         weight = 1.0
         if len(mine) and work.prompts:
-            weight = StepCounter(view, prices).prompt_weight(mine, work.prompts)
+            weight = counter.prompt_weight(mine, work.prompts)
         pipelined_s = layers * draft.layer(prices.layer.at, self.launch_s).time_s
         alone_s = layers * accelerator_only_layer_s(batch, self.launch_s)
         return self._prefers(
@@ -141,13 +140,9 @@ class Neo:
         room = len(view.cohorts) < view.config.max_cohorts
         members = filler.reserve(known[: view.config.max_cohort_rows]) if room else second[:0]
         rows = np.sort(np.concatenate([mine, hosted[batch == 0]]))
-        proposal = filler.fill(Runnable(rows, view.runnable.prefills))
-        return replace(
-            proposal,
-            cohort_starts=(members,) if len(members) else (),
-            cohort_joins=alone.cohort_joins,
-            interposed_passes=alone.interposed_passes,
-        )
+        starts = (members,) if len(members) else ()
+        joins, passes = alone.cohort_joins, alone.interposed_passes
+        return filler.fill(Runnable(rows, view.runnable.prefills), starts, joins, passes)
 
 
 class NeoAsPublished(Neo):

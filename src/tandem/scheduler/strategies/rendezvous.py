@@ -1,7 +1,6 @@
 """Rows with KV on the host cross sweeps as cohorts, joining where they stand (APEX section 4)."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tandem.plan.binding import LongArray
@@ -26,15 +25,23 @@ class Rendezvous:
     def propose(self, view: SchedulerView, prices: "StepPrices | None") -> StepProposal:
         """Fill the main lane with device rows and prefills; start and join cohorts."""
         del prices  # memory and rank decide
+        return self.with_passes(view, 0)
+
+    def with_passes(self, view: SchedulerView, passes: int, *, starts: bool = True) -> StepProposal:
+        """Likewise, with up to so many passes of each cohort's own.
+
+        Args:
+            starts: whether a cohort does; what it would take of memory is set aside anyhow.
+        """
         rows, prefills = view.runnable
         hosted = view.rows.num_host_blocks[rows] > 0
         config = view.config
         bounded = 0 < config.max_sampled_rows < config.max_num_seqs
         joins, ending = joining(view.cohorts.values(), one_ends=bounded)
         filler = StepFiller(view, uses_host=True, ending=ending)
-        starts = self._starts(view, rows[hosted], filler)
-        proposal = filler.fill(Runnable(rows[~hosted], prefills))
-        return replace(proposal, cohort_starts=starts, cohort_joins=joins)
+        started = self._starts(view, rows[hosted], filler)
+        main = Runnable(rows[~hosted], prefills)
+        return filler.fill(main, started if starts else (), joins, passes)
 
     def _starts(
         self, view: SchedulerView, rows: LongArray, filler: StepFiller

@@ -1,0 +1,46 @@
+"""A plan's answer, printed as it becomes known."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tandem.cli.folded import folded
+from tandem.planner.answer import Answer
+from tandem.spec.workload import Workload
+
+
+class PlanPrinting:
+    """Prints the plan as soon as it is found, so that nobody waits for larger machines and
+    rejected plans to read it; these follow.
+
+    Args:
+        basis: which numbers are measured and which assumed.
+    """
+
+    def __init__(self, model: str, workload: Workload, basis: Sequence[str]) -> None:
+        self._model, self._workload, self._basis = model, workload, basis
+        self._has_told = False
+
+    def plan(self, answer: Answer) -> None:
+        """It is found; or a better one, which takes its place."""
+        from tandem.cli.plan_text import better_plan_text, plan_text
+
+        if self._has_told:
+            self._print(better_plan_text(answer, self._basis))
+        else:
+            self._print(plan_text(self._model, self._workload, answer, self._basis))
+        self._has_told = True
+
+    def beside(self, answer: Answer, flags: Sequence[str], output: Path | None) -> None:
+        """All the rest is known.
+
+        Args:
+            flags: of the engine, that the plan was made for beside what it decides.
+            output: where the plan was written.
+        """
+        from tandem.cli.plan_beside import beside_text
+
+        self._print(beside_text(self._model, answer, flags, output))
+
+    @staticmethod
+    def _print(lines: Iterable[str]) -> None:
+        print("\n".join(folded(lines)), flush=True)
