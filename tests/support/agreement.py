@@ -251,6 +251,16 @@ CELLS: dict[str, Cell] = {
     "7b-t4-exp-gpu-rate6": Cell(
         "llama-2-7b", "t4", None, "exp:500", "exp:100", 300, strategy="gpu-only", load=0.6
     ),
+    "7b-t4-rdv-rate3": Cell(
+        "llama-2-7b",
+        "t4",
+        None,
+        workload="osc",
+        requests=300,
+        strategy="rendezvous",
+        steps=StepOptions(max_num_batched_tokens=2048),
+        load=0.3,
+    ),
     "8b-h100-rate5": Cell(LLAMA8, "h100", None, "exp:500", "exp:150", 1500, load=0.5),
 }
 

@@ -1,15 +1,17 @@
-"""Places and KV blocks of requests that come one by one: who has them, and who is next."""
+"""Places and KV blocks of requests that come over time: who has them, and who is next."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from tandem.memory.growth_reserve import growth_reserve
 from tandem.planner.passing import LEAVING_SWEEPS
 
-SweepWithPromptsS = Callable[[float], float]
-"""Seconds of a sweep that reads so many tokens of prompts."""
+_KNOWN = 2
+"""Sweeps after a request's last one, the first that another may have its place in: when an end is
+known, the next sweep has been submitted.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,37 +20,45 @@ class Home:
 
     Attributes:
         places: of those that run at once. blocks: of its KV.
-        sweep_s: of a sweep that reads prompts of such requests alone.
-        token_s: from one token of a request to the next.
+        hosted: whether that is on the host, whose requests may advance by less than a token in a
+            sweep.
         passes: prompts are read in the first home's blocks, which they leave then.
     """
 
     places: int
     blocks: int
-    sweep_s: SweepWithPromptsS
-    token_s: float
+    hosted: bool = False
     passes: bool = False
 
 
 @dataclass(slots=True)
 class Arrived:
-    """A request that waits, or is being read.
+    """A request that waits, or runs.
 
     Attributes:
-        prompt: tokens. left: of these, those that no sweep has taken yet. later: after its first.
-        home: in which it has a place.
+        prompt: tokens. later: after its first. left: of the prompt, what no sweep has taken yet.
+        home: in which it has a place. hosted: whether that is on the host.
+        turn_s: when the sweep begins that reads the first of its prompt. first_s: when its first
+            token is there. end_s: its last.
     """
 
     arrival_s: float
-    prompt: float
-    later: float
-    left: float
+    prompt: int
+    later: int
+    left: int = field(init=False)
     home: int = 0
+    hosted: bool = False
+    turn_s: float = -1.0
+    first_s: float = 0.0
+    end_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.left = self.prompt
 
 
 @dataclass(slots=True)
 class _Freed:
-    """At some time, of a home: a place or none, and blocks."""
+    """From some sweep on, of a home: a place or none, and blocks."""
 
     home: int
     places: int
@@ -67,7 +77,7 @@ class Places:
     block_size: int
     _free: list[int] = field(init=False)
     _blocks: list[int] = field(init=False)
-    _later: list[tuple[float, int, _Freed]] = field(default_factory=list[tuple[float, int, _Freed]])
+    _later: list[tuple[int, int, _Freed]] = field(default_factory=list[tuple[int, int, _Freed]])
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -75,13 +85,13 @@ class Places:
         self._blocks = [home.blocks for home in self.homes]
 
     @property
-    def next_s(self) -> float:
-        """When something is free next; never, if nothing is taken."""
-        return self._later[0][0] if self._later else math.inf
+    def next(self) -> int | None:
+        """The first sweep for which something is free that is not yet; None, if nothing will be."""
+        return self._later[0][0] if self._later else None
 
-    def go_on(self, now_s: float) -> None:
-        """What is free by then."""
-        while self.next_s <= now_s:
+    def go_on(self, sweep: int) -> None:
+        """What is free when a sweep is submitted."""
+        while self._later and self._later[0][0] <= sweep:
             freed = heappop(self._later)[2]
             self._free[freed.home] += freed.places
             self._blocks[freed.home] += freed.blocks
@@ -90,15 +100,16 @@ class Places:
         """Give it a place, and blocks for its prompt; False if it has to wait for them."""
         for number, home in enumerate(self.homes):
             pool = 0 if home.passes else number
-            fits = self._wanted(request.prompt, number, pool) <= self._blocks[pool]
-            if self._free[number] and fits:
-                request.home = number
+            if not self._free[number]:
+                continue
+            if self._wanted(request.prompt, number, pool) <= self._blocks[pool]:
+                request.home, request.hosted = number, home.hosted
                 self._free[number] -= 1
                 self._blocks[pool] -= self._held(request)
                 return True
         return False
 
-    def _wanted(self, tokens: float, number: int, pool: int) -> int:
+    def _wanted(self, tokens: int, number: int, pool: int) -> int:
         """Blocks that are to be free, as an engine has it: for the prompt, for the growth of those
         that run, and beside some of these for a prompt like it that passes.
         """
@@ -120,17 +131,22 @@ class Places:
             return self._needs(request.prompt, 0)
         return self._needs(request.prompt + request.later / 2, request.home)
 
-    def decodes(self, request: Arrived, first_s: float, end_s: float, sweep_s: float) -> None:
-        """Note when its places and blocks will be free.
+    def read(self, request: Arrived, sweep: int) -> int:
+        """Note that a sweep has read the end of a prompt.
 
-        Args:
-            sweep_s: of one that only decodes, for some of which it leaves.
+        Returns: the first sweep that decodes a token of it.
         """
-        held, passes = self._held(request), self.homes[request.home].passes
-        self._note(end_s, _Freed(request.home, 1, 0 if passes else held))
-        if passes:
-            self._note(min(end_s, first_s + LEAVING_SWEEPS * sweep_s), _Freed(0, 0, held))
+        if not self.homes[request.home].passes:
+            return sweep + 1
+        left = sweep + LEAVING_SWEEPS + 1
+        self._note(left, _Freed(0, 0, self._held(request)))
+        return left
 
-    def _note(self, at_s: float, freed: _Freed) -> None:
+    def ended(self, request: Arrived, sweep: int) -> None:
+        """Note that a sweep has given its last token."""
+        held = 0 if self.homes[request.home].passes else self._held(request)
+        self._note(sweep + _KNOWN, _Freed(request.home, 1, held))
+
+    def _note(self, sweep: int, freed: _Freed) -> None:
         self._count += 1
-        heappush(self._later, (at_s, self._count, freed))
+        heappush(self._later, (sweep, self._count, freed))
