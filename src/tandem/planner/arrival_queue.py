@@ -26,7 +26,7 @@ class SweepPrices(Protocol):
     """What sweeps take and give, by the rows that decode: those on the device, and on the host."""
 
     def seconds(self, here: int, there: int, read: Sequence[int]) -> float:
-        """Of one that reads so many tokens of prompts for each home; none: it only decodes."""
+        """Of one that reads so many tokens of prompts in each home; none: it only decodes."""
         ...
 
     def tokens_of_hosted(self, here: int, there: int, *, reads: bool) -> float:
@@ -166,7 +166,7 @@ class ArrivalQueue:
             sweeps = min(-(-first.left // room) - 1, *self._until_ends(reads=True), math.inf)
             whole = max(1, int(sweeps))
             first.left -= whole * room
-            read[first.home] = room
+            read[first.read_in] = room
             self._begin(first, start_s)
             self._advance(whole, read)
             return
@@ -175,7 +175,7 @@ class ArrivalQueue:
             taken = min(request.left, room)
             request.left -= taken
             room -= taken
-            read[request.home] += taken
+            read[request.read_in] += taken
             self._begin(request, start_s)
             if not request.left:
                 ended.append(self._reading.popleft())

@@ -22,7 +22,8 @@ class Home:
         places: of those that run at once. blocks: of its KV.
         hosted: whether that is on the host, whose requests may advance by less than a token in a
             sweep.
-        passes: prompts are read in the first home's blocks, which they leave then.
+        passes: prompts are read in the first home's blocks, which they leave then, if these could
+            ever hold them.
     """
 
     places: int
@@ -37,7 +38,8 @@ class Arrived:
 
     Attributes:
         prompt: tokens. later: after its first. left: of the prompt, what no sweep has taken yet.
-        home: in which it has a place. hosted: whether that is on the host.
+        home: in which it has a place. hosted: whether that is on the host. read_in: the home in
+            whose blocks its prompt is read.
         turn_s: when the sweep begins that reads the first of its prompt. first_s: when its first
             token is there. end_s: its last.
     """
@@ -48,6 +50,7 @@ class Arrived:
     left: int = field(init=False)
     home: int = 0
     hosted: bool = False
+    read_in: int = 0
     turn_s: float = -1.0
     first_s: float = 0.0
     end_s: float = 0.0
@@ -99,22 +102,34 @@ class Places:
     def seat(self, request: Arrived) -> bool:
         """Give it a place, and blocks for its prompt; False if it has to wait for them."""
         for number, home in enumerate(self.homes):
-            pool = 0 if home.passes else number
-            if not self._free[number]:
+            if not self._free[number] or self._is_too_long(request, number):
                 continue
+            pool = 0 if home.passes and self._passes(request) else number
             if self._wanted(request.prompt, number, pool) <= self._blocks[pool]:
-                request.home, request.hosted = number, home.hosted
+                request.home, request.hosted, request.read_in = number, home.hosted, pool
                 self._free[number] -= 1
                 self._blocks[pool] -= self._held(request)
                 return True
         return False
 
+    def _is_too_long(self, request: Arrived, number: int) -> bool:
+        """For a home, whether another one takes it, which could hold it to its end."""
+        longest = math.ceil((request.prompt + request.later) / self.block_size)
+        return longest > self.homes[number].blocks and number + 1 < len(self.homes)
+
+    def _passes(self, request: Arrived) -> bool:
+        """Whether a prompt could ever be read in the first home's blocks, to leave them."""
+        reserve = growth_reserve(self._running(0), self.homes[0].blocks)
+        return math.ceil(request.prompt / self.block_size) + reserve <= self.homes[0].blocks
+
+    def _running(self, number: int) -> int:
+        return self.homes[number].places - self._free[number]
+
     def _wanted(self, tokens: int, number: int, pool: int) -> int:
         """Blocks that are to be free, as an engine has it: for the prompt, for the growth of those
         that run, and beside some of these for a prompt like it that passes.
         """
-        blocks = self.homes[pool].blocks
-        running = self.homes[pool].places - self._free[pool]
+        blocks, running = self.homes[pool].blocks, self._running(pool)
         prompts = 1
         if number == 0 and running and any(home.passes for home in self.homes):
             prompts = 2 if self._free[-1] else 1
@@ -127,8 +142,8 @@ class Places:
 
     def _held(self, request: Arrived) -> int:
         """In the mean over its time; of one that leaves, while it is there."""
-        if self.homes[request.home].passes:
-            return self._needs(request.prompt, 0)
+        if request.read_in != request.home:
+            return self._needs(request.prompt, request.read_in)
         return self._needs(request.prompt + request.later / 2, request.home)
 
     def read(self, request: Arrived, sweep: int) -> int:
@@ -136,15 +151,15 @@ class Places:
 
         Returns: the first sweep that decodes a token of it.
         """
-        if not self.homes[request.home].passes:
+        if request.read_in == request.home:
             return sweep + 1
         left = sweep + LEAVING_SWEEPS + 1
-        self._note(left, _Freed(0, 0, self._held(request)))
+        self._note(left, _Freed(request.read_in, 0, self._held(request)))
         return left
 
     def ended(self, request: Arrived, sweep: int) -> None:
         """Note that a sweep has given its last token."""
-        held = 0 if self.homes[request.home].passes else self._held(request)
+        held = self._held(request) if request.read_in == request.home else 0
         self._note(sweep + _KNOWN, _Freed(request.home, 1, held))
 
     def _note(self, sweep: int, freed: _Freed) -> None:

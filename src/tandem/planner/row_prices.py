@@ -47,14 +47,13 @@ class RowPrices:
         self._steps = _numbers_by_octave(self.room(0, 0))
 
     def seconds(self, here: int, there: int, read: Sequence[int]) -> float:
-        """Of one that reads so many tokens of prompts for each home; none: it only decodes."""
+        """Of one that reads so many tokens of prompts in each home; none: it only decodes."""
         seconds, tokens = self._decoding_s(here, there), sum(read)
         if not tokens:
             return seconds
         for home, part in enumerate(read):
             if part:  # as one for each home, by what it reads
-                hosted = home > 0 and not self.plan.reads_here
-                seconds += part / tokens * self._reading_s(here, there, tokens, hosted)
+                seconds += part / tokens * self._reading_s(here, there, tokens, home > 0)
         return seconds
 
     def tokens_of_hosted(self, here: int, there: int, *, reads: bool) -> float:
