@@ -111,17 +111,18 @@ class ArrivalQueue:
 
     def _seat(self) -> None:
         """Whose ends are known leave their places, and who waits takes them."""
+        self._places.go_on(self._sweep, self._given)
         while self._leaving and self._leaving[0][0] <= self._sweep:
             self._decodes(heappop(self._leaving)[2])
         while self._coming and self._coming[0].arrival_s <= self._submit_s:
             self._waiting.append(self._coming.popleft())
-        self._places.go_on(self._sweep)
         while self._waiting and self._places.seat(self._waiting[0]):
             self._reading.append(self._waiting.popleft())
 
     def _decodes(self, request: Arrived) -> None:
         """From the next sweep on."""
         self._count += 1
+        self._places.decodes(request)
         if request.hosted:
             waits = self._prices.waits_of_hosted(len(self._there))
             end = self._given + waits + request.later

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from tandem.memory.growth_reserve import growth_reserve
 from tandem.planner.passing import LEAVING_SWEEPS
 
+_ROUNDING = 1e-9
 _KNOWN = 2
 """Sweeps after a request's last one, the first that another may have its place in: when an end is
 known, the next sweep has been submitted.
@@ -39,7 +40,8 @@ class Arrived:
     Attributes:
         prompt: tokens. later: after its first. left: of the prompt, what no sweep has taken yet.
         home: in which it has a place. hosted: whether that is on the host. read_in: the home in
-            whose blocks its prompt is read.
+            whose blocks its prompt is read. begun: tokens that a row there had been given when it
+            began to grow.
         turn_s: when the sweep begins that reads the first of its prompt. first_s: when its first
             token is there. end_s: its last.
     """
@@ -51,6 +53,7 @@ class Arrived:
     home: int = 0
     hosted: bool = False
     read_in: int = 0
+    begun: float = 0.0
     turn_s: float = -1.0
     first_s: float = 0.0
     end_s: float = 0.0
@@ -65,7 +68,26 @@ class _Freed:
 
     home: int
     places: int
-    blocks: int
+    blocks: float
+
+
+@dataclass(slots=True)
+class _Held:
+    """Of a home's blocks, those of requests that do not grow, and of those that do.
+
+    Attributes:
+        fixed: blocks. growing: requests. begun: tokens that each row there had been given when they
+            began to grow, in sum. now: that it has been given.
+    """
+
+    fixed: float = 0.0
+    growing: int = 0
+    begun: float = 0.0
+    now: float = 0.0
+
+    def blocks(self, block_size: int) -> float:
+        """Those that are taken, a mean over where in their last blocks requests are."""
+        return self.fixed + (self.growing * self.now - self.begun) / block_size
 
 
 @dataclass(slots=True)
@@ -79,25 +101,31 @@ class Places:
     homes: Sequence[Home]
     block_size: int
     _free: list[int] = field(init=False)
-    _blocks: list[int] = field(init=False)
+    _held: list[_Held] = field(init=False)
     _later: list[tuple[int, int, _Freed]] = field(default_factory=list[tuple[int, int, _Freed]])
     _count: int = 0
 
     def __post_init__(self) -> None:
         self._free = [home.places for home in self.homes]
-        self._blocks = [home.blocks for home in self.homes]
+        self._held = [_Held() for _ in self.homes]
 
     @property
     def next(self) -> int | None:
         """The first sweep for which something is free that is not yet; None, if nothing will be."""
         return self._later[0][0] if self._later else None
 
-    def go_on(self, sweep: int) -> None:
-        """What is free when a sweep is submitted."""
+    def go_on(self, sweep: int, given: float) -> None:
+        """What is free when a sweep is submitted.
+
+        Args:
+            given: tokens that a row on the host has been given by then.
+        """
+        for home, held in zip(self.homes, self._held, strict=True):
+            held.now = given if home.hosted else float(sweep)
         while self._later and self._later[0][0] <= sweep:
             freed = heappop(self._later)[2]
             self._free[freed.home] += freed.places
-            self._blocks[freed.home] += freed.blocks
+            self._held[freed.home].fixed -= freed.blocks
 
     def seat(self, request: Arrived) -> bool:
         """Give it a place, and blocks for its prompt; False if it has to wait for them."""
@@ -105,10 +133,11 @@ class Places:
             if not self._free[number] or self._is_too_long(request, number):
                 continue
             pool = 0 if home.passes and self._passes(request) else number
-            if self._wanted(request.prompt, number, pool) <= self._blocks[pool]:
+            left = self.homes[pool].blocks - self._held[pool].blocks(self.block_size)
+            if self._wanted(request.prompt, number, pool) <= left + _ROUNDING:
                 request.home, request.hosted, request.read_in = number, home.hosted, pool
                 self._free[number] -= 1
-                self._blocks[pool] -= self._held(request)
+                self._held[pool].fixed += self._needs(request.prompt, pool)
                 return True
         return False
 
@@ -140,12 +169,6 @@ class Places:
         """Blocks for so many tokens; of what no pool holds, some go elsewhere."""
         return min(math.ceil(tokens / self.block_size), self.homes[pool].blocks)
 
-    def _held(self, request: Arrived) -> int:
-        """In the mean over its time; of one that leaves, while it is there."""
-        if request.read_in != request.home:
-            return self._needs(request.prompt, request.read_in)
-        return self._needs(request.prompt + request.later / 2, request.home)
-
     def read(self, request: Arrived, sweep: int) -> int:
         """Note that a sweep has read the end of a prompt.
 
@@ -154,14 +177,27 @@ class Places:
         if request.read_in == request.home:
             return sweep + 1
         left = sweep + LEAVING_SWEEPS + 1
-        self._note(left, _Freed(request.read_in, 0, self._held(request)))
+        self._note(left, request.read_in, 0, self._needs(request.prompt, request.read_in))
+        self._held[request.home].fixed += self._needs(request.prompt, request.home)
         return left
+
+    def decodes(self, request: Arrived) -> None:
+        """Note that it grows."""
+        held = self._held[request.home]
+        held.growing += 1
+        held.begun += held.now
+        request.begun = held.now
 
     def ended(self, request: Arrived, sweep: int) -> None:
         """Note that a sweep has given its last token."""
-        held = self._held(request) if request.read_in == request.home else 0
-        self._note(sweep + _KNOWN, _Freed(request.home, 1, held))
+        held, grown = self._held[request.home], request.later / self.block_size
+        if request.later:
+            held.growing -= 1
+            held.begun -= request.begun
+            held.fixed += grown
+        needed = self._needs(request.prompt, request.home)
+        self._note(sweep + _KNOWN, request.home, 1, needed + grown)
 
-    def _note(self, sweep: int, freed: _Freed) -> None:
+    def _note(self, sweep: int, home: int, places: int, blocks: float) -> None:
         self._count += 1
-        heappush(self._later, (sweep, self._count, freed))
+        heappush(self._later, (sweep, self._count, _Freed(home, places, blocks)))
