@@ -20,10 +20,22 @@ from tandem.spec.workload import RequestShape
 
 _ROUNDING = 1e-9
 """Of a token."""
+_WAITS = 1.01
+"""Times as long as its weights' way, what a sweep takes at most that waits for them."""
 
 
 class SweepPrices(Protocol):
     """What sweeps take and give, by the rows that decode: those on the device, and on the host."""
+
+    @property
+    def moved_s(self) -> float:
+        """For which the weights are on their way that each sweep brings, whoever is in it."""
+        ...
+
+    @property
+    def ahead_s(self) -> float:
+        """Of that, what there is room for before the sweep begins that needs it."""
+        ...
 
     def seconds(self, here: int, there: int, read: Sequence[int]) -> float:
         """Of one that reads so many tokens of prompts in each home; none: it only decodes."""
@@ -76,6 +88,7 @@ class ArrivalQueue:
         self._given = 0.0
         self._sweep = self._reads = self._count = 0
         self._submit_s = self._end_s = 0.0
+        self._ahead_s = prices.ahead_s
 
     def live_through(self, shapes: Sequence[RequestShape]) -> Lived:
         """All of these, in order of arrival."""
@@ -101,6 +114,7 @@ class ArrivalQueue:
             self._sweep, self._submit_s = min(known), max(self._submit_s, self._end_s)
         elif self._coming:
             self._submit_s = max(self._submit_s, self._coming[0].arrival_s)
+            self._ahead_s = self._prices.ahead_s
         else:
             return False
         return True
@@ -207,7 +221,7 @@ class ArrivalQueue:
         sweep_s = self._prices.seconds(here, there, read)
         if there:
             self._given += sweeps * self._tokens_of_hosted(reads=bool(read))
-        self._end_s = start_s + sweeps * sweep_s
+        self._end_s = start_s + sweeps * sweep_s - self._saved_s(sweeps, sweep_s)
         self._submit_s = self._end_s - sweep_s
         self._sweep += sweeps
         self._reads += sweeps * bool(read)
@@ -215,6 +229,17 @@ class ArrivalQueue:
             self._ends(heappop(self._here)[2])
         while self._there and self._there[0][0] <= self._given + _ROUNDING:
             self._ends(heappop(self._there)[2])
+
+    def _saved_s(self, sweeps: int, sweep_s: float) -> float:
+        """By weights that came while a sweep before these waited for none."""
+        if not self._prices.ahead_s:
+            return 0.0
+        idle_s = sweep_s - self._prices.moved_s
+        if sweep_s > _WAITS * self._prices.moved_s:
+            self._ahead_s = min(self._prices.ahead_s, self._ahead_s + sweeps * idle_s)
+            return 0.0
+        saved_s, self._ahead_s = self._ahead_s, 0.0
+        return saved_s
 
     def _ends(self, request: Arrived) -> None:
         """With the last sweep."""

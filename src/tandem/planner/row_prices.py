@@ -23,12 +23,14 @@ class RowPrices:
 
     Attributes:
         plan: whose layers lie where they do. places: requests that run at once.
+        moved_s, ahead_s: as of `SweepPrices`.
     """
 
     predictor: Predictor
     plan: Candidate
     places: int
-    _moved_s: float = field(init=False)
+    moved_s: float = field(init=False)
+    ahead_s: float = field(init=False)
     _fine: Sequence[int] = field(init=False)
     _coarse: Sequence[int] = field(init=False)
     _steps: Sequence[int] = field(init=False)
@@ -42,7 +44,9 @@ class RowPrices:
     )
 
     def __post_init__(self) -> None:
-        self._moved_s = self.predictor.moved_s(self.plan)
+        self.moved_s = self.predictor.moved_s(self.plan)
+        streamed = self.plan.streamed - self.plan.on_disk
+        self.ahead_s = self.moved_s / streamed if streamed > 0 else 0.0  # a layer
         self._fine, self._coarse = _numbers(self.places, _FINE), _numbers(self.places, _COARSE)
         self._steps = _numbers_by_octave(self.room(0, 0))
 
@@ -69,7 +73,7 @@ class RowPrices:
         that are all resident end as soon together as in sweeps that wait for one.
         """
         turns = self.plan.num_cohorts > 1 and not self.plan.halves
-        return turns and not here and there > 1 and self._moved_s > 0
+        return turns and not here and there > 1 and self.moved_s > 0
 
     def waits_of_hosted(self, there: int) -> float:
         """Tokens of the others that pass, in the mean, until one that comes to the host decodes:
@@ -111,7 +115,7 @@ class RowPrices:
                 for host, other in _around(self._fine, there)
             )
             if self._by_turns(here, there):
-                found = max(self._moved_s, found / 2)  # the other's attention is under way
+                found = max(self.moved_s, found / 2)  # the other's attention is under way
             self._between[here, there] = found
         return found
 

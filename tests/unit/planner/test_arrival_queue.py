@@ -29,6 +29,8 @@ class Prices:
     row_s: float = 0.0
     given: float = 1.0
     waits: float = 0.0
+    moved_s: float = 0.0
+    ahead_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -155,6 +157,18 @@ def test_rows_on_the_host_advance_by_a_part_of_a_token_and_wait_for_their_cohort
     ).requests
     assert first.end_s - first.first_s == 3 * 4
     assert second.end_s - second.first_s == 3 * 4 + 2
+
+
+def test_weights_come_ahead_of_a_sweep_that_waits_for_them_while_one_before_waits_for_none() -> (
+    None
+):
+    """Sweeps that only decode take as long as their weights, 1 s, of which a quarter has room."""
+    prices = Prices(lambda read: 3.0 if sum(read) else 1.0, moved_s=1.0, ahead_s=0.25)
+    first, second = live(EVERYWHERE, prices, [(5.0, 1, 6), (10.5, 1, 9)]).requests
+    assert (first.turn_s, first.first_s) == (5.0, 8.0)
+    # 7.75 and what follows: two that only decode before the second prompt is read, two after it
+    assert second.turn_s == pytest.approx(8 + 4 * 1.0 - 0.25)
+    assert first.end_s == pytest.approx(8 + 4 * 1.0 + 3.0 + 1.0 - 2 * 0.25)
 
 
 def test_who_finds_all_places_taken_waits_until_one_has_ended() -> None:
