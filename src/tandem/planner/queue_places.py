@@ -147,9 +147,12 @@ class Places:
         return longest > self.homes[number].blocks and number + 1 < len(self.homes)
 
     def _passes(self, request: Arrived) -> bool:
-        """Whether a prompt could ever be read in the first home's blocks, to leave them."""
+        """Whether a prompt is read in the first home's blocks, to leave them: not one that these
+        could never hold, nor what is in one block.
+        """
         reserve = growth_reserve(self._running(0), self.homes[0].blocks)
-        return math.ceil(request.prompt / self.block_size) + reserve <= self.homes[0].blocks
+        blocks = math.ceil(request.prompt / self.block_size)
+        return 1 < blocks and blocks + reserve <= self.homes[0].blocks
 
     def _running(self, number: int) -> int:
         return self.homes[number].places - self._free[number]
