@@ -22,7 +22,7 @@ OVER_TIME = ["8b-a10g-rate3", "30b-a4000-rate3", "8b-t4-rate5", "code-3090-rate8
 """The last one's requests have a few tokens each, behind long prompts, and places are long in
 filling: 0.55 and 0.69 of a steady state.
 """
-UNEVEN, BESIDE_COHORTS, _SEEDS = "7b-t4-exp-gpu-rate6", "7b-t4-exp-asym-rate6", range(6)
+UNEVEN, BESIDE_COHORTS, _SEEDS = "7b-t4-exp-gpu-rate6", "7b-t4-exp-asym-rate6", range(5)
 LIGHT = "7b-t4-rdv-rate3"
 IN_PARTS = "8b-a10g-parts-rate3"
 
@@ -75,13 +75,14 @@ def test_first_tokens_wait_for_long_prompts_to_have_room_and_to_leave() -> None:
     assert found["ttft_p90_s"] == pytest.approx(1, abs=_UNEVEN)
 
 
+@pytest.mark.timeout(300)  # half a minute alone, five jobs
 def test_so_they_do_beside_cohorts() -> None:
     """A long prompt there waits for 20 s or not, by who lies beside it at that moment, and so do
     all behind it: what is told of few requests may be far off, of those of several seeds it is not.
     """
     cell = CELLS[BESIDE_COHORTS]
     found = [compare(replace(cell, seed=seed, prompt="lognormal:450,450,2800")) for seed in _SEEDS]
-    for name in ("tpot_s", "ttft_s"):
+    for name in ("tpot_s", "ttft_s", "ttft_p90_s"):
         predicted = sum(getattr(each.predicted, name) for each in found)
         assert predicted == pytest.approx(
             sum(getattr(each.simulated, name) for each in found), rel=_UNEVEN

@@ -152,7 +152,7 @@ class Places:
         """
         reserve = growth_reserve(self._running(0), self.homes[0].blocks)
         blocks = math.ceil(request.prompt / self.block_size)
-        return 1 < blocks and blocks + reserve <= self.homes[0].blocks
+        return blocks > 1 and blocks + reserve <= self.homes[0].blocks
 
     def _running(self, number: int) -> int:
         return self.homes[number].places - self._free[number]
