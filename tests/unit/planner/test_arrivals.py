@@ -87,10 +87,10 @@ def test_who_finds_the_accelerator_s_places_taken_goes_to_the_host_and_stays_the
     assert 0.01 < arrivals.on_host < 0.1
     assert arrivals.rates.slow_tpot_s is not None
     assert arrivals.rates.slow_tpot_s > 5 * arrivals.rates.tpot_s
-    # Little's law in each tier
+    # Little's law in each tier, in whole requests, some of which wait for their turn
     hosted = arrivals.on_host * found.cohort_request_s
     staying = (1 - arrivals.on_host) * found.main_request_s
-    assert arrivals.rows == pytest.approx(hosted + staying, rel=0.15)
+    assert arrivals.rows == pytest.approx(hosted + staying, abs=0.7)
 
 
 def test_more_requests_on_the_host_than_come_to_it_by_chance_make_no_difference() -> None:
