@@ -34,6 +34,7 @@ class Cell:
     Attributes:
         load: of requests that come over time, their rate as a share of the plan's; 0: all at once.
         alone: requests come one after the other (`--objective latency`).
+        seed: of drawn lengths and arrivals.
     """
 
     model: str
@@ -47,12 +48,15 @@ class Cell:
     alone: bool = False
     tpot_bound: str | None = None
     strategy: str = "auto"
+    seed: int = 0
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     steps: StepOptions = field(default_factory=StepOptions)
 
     def requested(self, rate: float | None) -> Workload:
         """Its requests."""
-        options = RequestOptions(self.prompt, self.generate, self.requests, self.workload, rate)
+        options = RequestOptions(
+            self.prompt, self.generate, self.requests, self.workload, rate, seed=self.seed
+        )
         return read_workload(options, self.model)
 
     def question(self, workload: Workload) -> Question:
@@ -250,6 +254,24 @@ CELLS: dict[str, Cell] = {
     ),
     "7b-t4-exp-gpu-rate6": Cell(
         "llama-2-7b", "t4", None, "exp:500", "exp:100", 300, strategy="gpu-only", load=0.6
+    ),
+    "7b-t4-rdv-rate3": Cell(
+        "llama-2-7b",
+        "t4",
+        None,
+        workload="osc",
+        requests=300,
+        strategy="rendezvous",
+        steps=StepOptions(max_num_batched_tokens=2048),
+        load=0.3,
+    ),
+    "code-3090-rate8": Cell(
+        "qwen3-30b-a3b",
+        "rtx3090",
+        "server-genoa",
+        workload="azure-code",
+        requests=400,
+        load=0.8,
     ),
     "8b-h100-rate5": Cell(LLAMA8, "h100", None, "exp:500", "exp:150", 1500, load=0.5),
 }

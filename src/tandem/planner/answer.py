@@ -298,6 +298,8 @@ def _job_s(search: Search, chosen: Option, arrivals: Arrivals | None) -> float:
     if chosen.in_step_per_s is not None:
         lengths = search.question.lengths
         return lengths.requests * lengths.generated_tokens / chosen.in_step_per_s
+    if arrivals is not None and arrivals.job_s is not None:
+        return arrivals.job_s
     rates = chosen.prediction.rates
     return search.predictor.job_s(rates, None if arrivals is None else arrivals.rates)
 

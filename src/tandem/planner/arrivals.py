@@ -1,33 +1,45 @@
 """What requests see that come over time, when not all rows of a plan are in use."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from tandem.planner.arrival_queue import ArrivalQueue, Lived
 from tandem.planner.candidate import Candidate
-from tandem.planner.first_token import first_token
 from tandem.planner.footprint import Footprint
-from tandem.planner.overflow import overflow_share
 from tandem.planner.prediction import Predictor
+from tandem.planner.queue_places import Home
 from tandem.planner.rates import Rates
+from tandem.planner.row_prices import RowPrices
 
-_ROUNDS = 6
-"""Of finding out how many run in each tier, which is mostly the same after two or three."""
+_MOST = 8000
+"""Requests that are lived through: of more, the first."""
+_GROWS, _TELLING = 1.5, 400
+"""By so much longer the last quarter of the requests waits than the second, if each waits longer;
+and requests, of fewer of which that may be by chance.
+"""
+_FULL = 0.95
+"""Of the requests that can be read or have places, those that come at most: beyond it, how long
+they wait is a matter of how long it lasts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """A plan under its workload's mean rate of arrival.
+    """A plan whose requests come when they do.
 
     Attributes:
         requests_per_s: that come. tokens_per_s: output tokens that are given out.
-        rows: requests that run at once.
+        rows: requests that run at once, or wait.
         keeps_up: whether requests are served as fast as they come; else they queue, and all rows
             are in use.
         on_host: share of the requests that find the accelerator's places taken, and go to the
             host's.
-        rates: with that many rows.
-        ttft_s: from a mean request's arrival to its first token, if they come independently; None
-            if they queue, ever longer. ttft_p90_s: nine of ten wait no longer for theirs.
+        rates: that they see.
+        ttft_s: from a mean request's arrival to its first token; None if they queue, ever longer.
+            ttft_p90_s: nine of ten wait no longer for theirs.
         ttft_is_least: it is at least that, as nearly as many come as can be read, or have places.
+        job_s: until the last of all requests has ended; None if they queue, or are too many to be
+            lived through.
     """
 
     requests_per_s: float
@@ -39,12 +51,13 @@ class Arrivals:
     ttft_p90_s: float | None = None
     ttft_is_least: bool = False
     on_host: float = 0.0
+    job_s: float | None = None
 
 
 def at_arrivals(
     predictor: Predictor, footprint: Footprint, plan: Candidate, rates: Rates
 ) -> Arrivals | None:
-    """The rows that serve requests as fast as they come; None if all are there at once.
+    """What they see, lived through from the first arrival on; None if all are there at once.
 
     Args:
         rates: of the plan with all rows in use.
@@ -56,87 +69,70 @@ def at_arrivals(
     wanted = per_s * lengths.generated_tokens
     if rates.tokens_per_s < wanted:
         return Arrivals(per_s, rates.tokens_per_s, plan.rows, False, rates, None)
-    running, found = _fewest(predictor, plan, rates, wanted)
-    on_host = 0.0
-    if plan.device_rows and plan.host_rows:
-        running, found, on_host = _overflowing(predictor, plan, (running, found), rates, per_s)
-    elif plan.host_rows and not plan.device_share:
-        on_host = 1.0
-    first = first_token(predictor, footprint, plan, running, found, per_s)
+    prices = RowPrices(predictor, plan, predictor.places(plan))
+    queue = ArrivalQueue(_homes(predictor, footprint, plan), prices, footprint.page.block_size)
+    lived = queue.live_through(lengths.shapes[:_MOST])
+    ttfts_s = [request.first_s - request.arrival_s for request in lived.requests]
     return Arrivals(
         requests_per_s=per_s,
         tokens_per_s=wanted,
-        rows=running.rows,
+        rows=max(1, round(_running(lived))),
         keeps_up=True,
-        rates=found,
-        ttft_s=first.seconds,
-        ttft_p90_s=first.p90_s,
-        ttft_is_least=first.is_least,
-        on_host=on_host,
+        rates=_rates(lived, rates, plan),
+        ttft_s=_mean(ttfts_s),
+        ttft_p90_s=sorted(ttfts_s)[round(0.9 * (len(ttfts_s) - 1))],
+        ttft_is_least=wanted > _FULL * rates.tokens_per_s or _grows(ttfts_s),
+        on_host=_mean([float(request.hosted) for request in lived.requests]),
+        job_s=lived.end_s if lengths.requests <= _MOST else None,
     )
 
 
-def _fewest(
-    predictor: Predictor, plan: Candidate, rates: Rates, wanted: float
-) -> tuple[Candidate, Rates]:
-    """The fewest rows of a plan that give out so many tokens per second, those on the accelerator
-    first.
-    """
-    low, high, found = 1, plan.rows, rates
-    # first without a cohort: a few more rows in one may serve fewer tokens than none there
-    middle = plan.device_rows if plan.has_cohorts and plan.device_rows else (low + high) // 2
-    while low < high:
-        tried = predictor.rates(_with_rows(plan, middle))
-        if tried.tokens_per_s >= wanted:
-            high, found = middle, tried
-        else:
-            low = middle + 1
-        middle = (low + high) // 2
-    return _with_rows(plan, high), found
+def _homes(predictor: Predictor, footprint: Footprint, plan: Candidate) -> tuple[Home, ...]:
+    """Of the plan, the accelerator's places first, though it may be there only for prompts."""
+    places, beside = predictor.places(plan), predictor.places(plan) - plan.rows
+    here, there = footprint.device_blocks(plan), footprint.host_blocks(plan)
+    if plan.device_share:
+        return (Home(places, here + there, hosted=True),)
+    if not plan.host_rows:
+        return (Home(places, here),)
+    on_host = plan.host_rows + (0 if plan.device_rows else beside)
+    host = Home(on_host, there, hosted=True, passes=plan.reads_here)
+    return Home(places - on_host, here), host
 
 
-def _with_rows(plan: Candidate, rows: int) -> Candidate:
-    """Fewer rows of a plan, on the accelerator first."""
-    device = min(plan.device_rows, rows)
-    return _in_tiers(plan, device, rows - device)
+def _rates(lived: Lived, rates: Rates, plan: Candidate) -> Rates:
+    """As the requests see them, each for itself."""
+    fast, slow = list[float](), list[float]()
+    for request in lived.requests:
+        if request.later:
+            in_cohort = plan.has_cohorts and request.hosted
+            lane = slow if in_cohort else fast
+            lane.append((request.end_s - request.first_s) / request.later)
+    slow_s = _mean(slow) if slow else None
+    seen_s = _mean(fast) if fast else slow_s
+    return replace(
+        rates,
+        tpot_s=rates.tpot_s if seen_s is None else seen_s,
+        slow_tpot_s=slow_s,
+        ttft_s=_mean([request.first_s - request.turn_s for request in lived.requests]),
+        prefill_share=lived.reading_share,
+    )
 
 
-def _in_tiers(plan: Candidate, device: int, hosted: int) -> Candidate:
-    """No cohorts where none lie on the host."""
-    if plan.has_cohorts and not hosted:
-        return plan._replace(strategy="gpu-only", device_rows=device, host_rows=0, passes=0)
-    return plan._replace(device_rows=device, host_rows=hosted)
+def _running(lived: Lived) -> float:
+    """Under way, in the mean, from their arrival on."""
+    under_way = sum(request.end_s - request.arrival_s for request in lived.requests)
+    return under_way / lived.end_s
 
 
-def _overflowing(
-    predictor: Predictor,
-    plan: Candidate,
-    fewest: tuple[Candidate, Rates],
-    rates: Rates,
-    per_s: float,
-) -> tuple[Candidate, Rates, float]:
-    """Requests with their KV in each tier, where those that come are given what is free on the
-    accelerator, and else stay on the host to their ends, though a place there were free by then;
-    and the share of them that do.
+def _grows(ttfts_s: Sequence[float]) -> bool:
+    """Whether those that come later wait longer."""
+    if len(ttfts_s) < _TELLING:
+        return False
+    quarter = len(ttfts_s) // 4
+    second, last = (sum(ttfts_s[n * quarter :][:quarter]) for n in (1, 3))
+    return last > _GROWS * second
 
-    Args:
-        fewest: rows that keep up if none went to the host for which there will be room. rates: of
-            all rows.
-    """
-    (running, found), on_host = fewest, 0.0
-    for _ in range(_ROUNDS):
-        here_s = predictor.main_request_s(found)
-        slower = found if found.slow_tpot_s is not None else rates
-        there_s = predictor.request_s(slower)
-        on_host = overflow_share(plan.device_rows, per_s * here_s)
-        # where its places are taken as well, who comes waits for whichever is free first
-        on_host = min(on_host, plan.host_rows / (per_s * there_s))
-        hosted = round(per_s * on_host * there_s)
-        device = max(1, min(plan.device_rows, round(per_s * (1 - on_host) * here_s)))
-        if not hosted:
-            return *fewest, 0.0
-        tried = _in_tiers(plan, device, hosted)
-        if tried == running:
-            break
-        running, found = tried, predictor.rates(tried)
-    return running, found, on_host
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers)

@@ -72,6 +72,11 @@ class Predictor:
         """The workload's."""
         return self._q.lengths
 
+    @property
+    def num_layers(self) -> int:
+        """The model's."""
+        return self._q.model.num_layers
+
     # --- bounds, ever closer and dearer -----------------------------------------------------------
 
     def first_bound(self, candidate: Candidate) -> float:
@@ -197,22 +202,19 @@ class Predictor:
         steady = replace(steady, period_s=max(steady.period_s, rates.tpot_s))
         return busy_shares(self._q, steady)
 
-    def decode_s(self, candidate: Candidate) -> float:
-        """Seconds of a sweep that reads no prompt."""
-        load = self.pace.decode_load(candidate)
-        return self._sweeps.time(candidate.elsewhere, load).period_s
-
-    def mixed_s(self, candidate: Candidate, tokens: int, hosted: float | None = None) -> float:
-        """Seconds of a sweep that reads so many tokens of prompts.
+    def sweep_s(self, candidate: Candidate, tokens: int = 0, *, hosted: bool = False) -> float:
+        """Seconds of a sweep with just these rows, and so many tokens of prompts.
 
         Args:
-            hosted: share of them whose KV goes to the host; None: as in the mean.
+            hosted: whether these go to the host.
         """
-        if hosted is None:
-            hosted = self.pace.of(candidate).on_host
-        return self._mixed_s(
-            candidate, tokens, hosted, lambda s, load: self._sweeps.time(s, load).period_s
-        )
+        filled = tokens > 0 and tokens >= self.pace.room(candidate)
+        load = self.loads.of(candidate, tokens, hosted, filled=filled)
+        return self._sweeps.time(candidate.elsewhere, load).period_s
+
+    def moved_s(self, candidate: Candidate) -> float:
+        """Seconds for the weights that are brought in each sweep, whoever is in it."""
+        return self._sweeps.least(candidate.elsewhere).moved_s
 
     def places(self, candidate: Candidate) -> int:
         """Requests that an engine lets run at once."""

@@ -11,7 +11,7 @@ from tandem.spec.hardware_file import pair_hardware
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.units import MIB
-from tandem.spec.workload import drawn_workload, parse_lengths
+from tandem.spec.workload import Workload, arriving, drawn_workload, parse_lengths
 
 
 def short(model: ModelSpec, layers: int) -> ModelSpec:
@@ -49,6 +49,12 @@ def ask(
         host_bytes=hardware.host.memory_bytes // 2,
     )
     return replace(question, **changes)
+
+
+def over_time(question: Question, requests_per_s: float) -> Question:
+    """The same requests, coming as a Poisson process."""
+    workload = arriving(Workload("requests", question.lengths.shapes), requests_per_s, seed=0)
+    return replace(question, lengths=Lengths.of(workload))
 
 
 def with_disk(question: Question, bytes_per_s: float | None) -> Question:

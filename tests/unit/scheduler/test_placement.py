@@ -286,6 +286,21 @@ def test_who_is_too_long_for_the_device_holds_nobody_up_while_the_host_has_room(
     assert max(beside[:6]) == at_once  # while the first two run
 
 
+@pytest.mark.parametrize(("host_blocks", "split"), [(16, False), (6, True)])
+def test_who_is_too_long_for_the_device_takes_no_share_of_it_where_whole_requests_are_planned(
+    host_blocks: int, split: bool
+) -> None:
+    """Though it is free: others would lack it to its end. Unless the host could not hold it."""
+    setup = replace(BESIDE, device_blocks=5, host_blocks=host_blocks, max_device_seqs=2)
+    shared = list[bool]()
+
+    def look(rows: RowTable) -> None:
+        shared.append(in_both(rows))
+
+    served(setup, look, ((90, 10), (20, 4)))
+    assert any(shared) == split
+
+
 @pytest.mark.parametrize(
     ("rows", "split_blocks", "expected"),
     [(4, 0, [4, 4]), (4, 2, [2, 2, 2]), (4, 99, [8]), (1, 0, [8]), (1, 2, [2])],

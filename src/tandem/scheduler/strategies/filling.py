@@ -331,6 +331,9 @@ class StepFiller:
             limit = UNLIMITED
             if self.uses_host:
                 limit = device_limit(sequence, self.view.config, self.view.kv.total())
+            if self._is_whole_on_host(sequence, limit) and self._place_on_host(sequence):
+                rows_left -= 1
+                continue
             may_go_to_device = not passed and self._may_go_to_device(limit)
             hosted = self._worth_fetching(sequence, limit) if may_go_to_device else []
             if self.view.kv.arriving(hosted) or any(e.digest in self.coming for e in hosted):
@@ -452,6 +455,15 @@ class StepFiller:
         if limit != UNLIMITED and longest > self.view.kv.total().host:
             return False
         return self._count(on_host=True) < config.max_host_seqs
+
+    def _is_whole_on_host(self, sequence: Sequence, limit: int) -> bool:
+        """Whether a request that the device could never hold whole had better not lie in both
+        tiers: where the numbers of rows in each are planned, its share of the device would be kept
+        from those that lie there, and from prompts that pass, to its end.
+        """
+        if limit in (UNLIMITED, _ON_HOST) or not self.view.config.max_device_seqs:
+            return False
+        return self._may_go_to_host(sequence, limit) and not self._waits_for_device(sequence)
 
     def _may_go_to_device(self, limit: int) -> bool:
         """Whether a whole request may lie there, with others on the host beside it."""
