@@ -7,8 +7,9 @@ PEERS_JSON ?= build/bench-peers.json
 
 export PYTHON
 BIN := .venv/bin
-# A test worker is one process with one thread: more only fight over the cores.
-TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+# A test worker is one process with one thread: more only fight over the cores. What tests import is compiled once,
+# whatever the caller keeps Python from: processes that they start would each compile all of it again.
+TEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 # pyright's wheel holds pyright itself; where the machine has no node, its own lands in .venv.
 PYRIGHT_ENV := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 PYRIGHT_PYTHON_CACHE_DIR=$(CURDIR)/.venv/pyright
 NATIVE_SOURCES = $(shell git ls-files -co --exclude-standard -- '*.cpp' '*.cc' '*.h' '*.hpp' '*.cu' '*.cuh')

@@ -41,7 +41,6 @@ def texts(results: list[dict[str, Any]]) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # four jobs, each of which loads a model
 def test_a_killed_job_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     write_input(tmp_path / "in.jsonl")
     assert run_here(*arguments(tmp_path, "whole.jsonl")).returncode == 0

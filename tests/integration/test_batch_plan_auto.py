@@ -43,7 +43,6 @@ def texts(path: Path) -> dict[str, str]:
     return {name: body["choices"][0]["text"] for name, body in answered}
 
 
-@pytest.mark.timeout(300)  # three jobs, each of which loads a model
 def test_a_job_planned_for_gives_the_same_tokens_also_after_a_kill(tmp_path: Path) -> None:
     write_input(tmp_path / "in.jsonl")
     plain = run_here(*arguments(tmp_path, "plain.jsonl", "--no-isolate-engine"))

@@ -103,7 +103,6 @@ def ceiling_of(question: Question) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # forty ceilings with layers in whole numbers
 @example(SAVES_COPIES, 1.5)
 @settings(max_examples=4)
 @given(few_requests(), st.floats(1.01, 3.0))
