@@ -125,15 +125,13 @@ def test_the_search_meets_candidates_in_the_order_of_their_bounds(
 
 @st.composite
 def stragglers(draw: st.DrawFn) -> Question:
-    """Of whose sequences few are left for most of the passes, where these are convex in them."""
+    """Of whose sequences few are left for most of the passes."""
     lengths = st.tuples(st.integers(1, 4), st.integers(1, 600), st.integers(1, 200))
     groups = [*draw(st.lists(lengths, min_size=1, max_size=3))]
     groups.append((draw(st.integers(1, 60)), draw(st.integers(1, 60)), draw(st.integers(1, 3))))
     shapes = tuple(RequestShape(*each) for count, *each in groups for _ in range(count))
     lengths_of_all = Lengths.of(Workload("stragglers", shapes))
-    every = questions().filter(lambda each: each.model.experts is None)
-    precision = Precision.uniform(DType.FLOAT16)
-    return replace(draw(every), lengths=lengths_of_all, precision=precision)
+    return replace(draw(questions()), lengths=lengths_of_all)
 
 
 @settings(max_examples=8)
@@ -173,27 +171,12 @@ def test_no_order_takes_fewer_passes_than_the_bound(
     assert bound <= _occupancy(more).least_passes(places)
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.floats(1, 41))
-def test_no_places_of_so_many_sequences_read_more_prompts_at_once(
-    generated: list[int], rows: float
-) -> None:
-    occupancy, requests = _occupancy(generated), len(generated)
-    of_such = [places for places in range(1, requests + 1) if occupancy.most_rows(places) <= rows]
-    read = [requests / -(-requests // places) for places in of_such]
-    assert occupancy.most_read(rows) == max(read, default=1.0)
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 40))
-def test_as_many_places_as_a_mean_number_of_sequences_needs(
-    generated: list[int], rows: int
-) -> None:
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40))
+def test_more_places_have_no_fewer_sequences_in_a_pass(generated: list[int]) -> None:
     occupancy = _occupancy(generated)
     most = [occupancy.most_rows(places) for places in range(1, len(generated) + 1)]
     assert most == sorted(most)
-    assert all(0 < rows <= places + 1 for places, rows in enumerate(most))
-    places = occupancy.places(rows)
-    assert places >= min(rows, len(generated))
-    assert places == 1 or most[places - 2] < rows  # none fewer will do
+    assert all(1 <= rows <= places + 1 for places, rows in enumerate(most))
 
 
 @settings(max_examples=4)

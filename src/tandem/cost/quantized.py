@@ -5,9 +5,11 @@ kernels on a GPU, up to a number of rows; of more, a kernel of its own dequantiz
 time, which are then multiplied (`kernels/triton_products.py`, `models/linear.py`, ADR 0029).
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from tandem.cost.stage import CostBreakdown, cost_of
 from tandem.cost.varying_rows import VaryingRows
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import AcceleratorFacts
+from tandem.spec.model import ExpertSpec
 from tandem.spec.operations import Operation, WeightShape
 from tandem.spec.precision import Precision
 from tandem.spec.weight_format import WeightFormat
@@ -165,6 +168,32 @@ class PreciseStage:
         flops = rows * self._flops_per_token + tokens * self._routed_flops_per_token
         found = cost_of(flops, size, kernels, rates)
         return found.after(apart_bytes / (rates.bytes_per_s * rates.dequantize_share))
+
+    def changes(self, most: int) -> tuple[int, ...]:
+        """Numbers of tokens, fewer than `most`, beyond which other kernels multiply: then what is
+        read, and moved beside, leaps up.
+        """
+        found = set[int]()
+        few = self._kernels.most_rows
+        if self._few != self._many and few is not None:
+            found.add(few)
+        for op, by_codes, dequantized in self._routed:
+            if by_codes.size_bytes != dequantized.size_bytes:
+                assert op.experts is not None
+                fits = partial(self._experts_by_codes, op.experts)
+                first = bisect_left(range(most + 1), True, key=lambda n, fits=fits: not fits(n))
+                found.add(first - 1)
+        return tuple(sorted(n for n in found if 0 < n < most))
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether unlike numbers of tokens take no less than alike ones of the same mean."""
+        return not self._routed and self._few == self._many
+
+    def _experts_by_codes(self, experts: ExpertSpec, tokens: int) -> bool:
+        share = experts.touched_share(tokens)
+        rows = tokens * experts.per_token / (share * experts.count) if share else 0.0
+        return self._kernels.experts_by_codes(rows)
 
     def token_flops(self) -> int:
         """Arithmetic of each token, less than which none takes however many there are."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tandem.cost.quantized import COMPILED, PreciseStage
 from tandem.cost.rates import HOST_OPERATION_S, DeviceRates
 from tandem.cost.stage import CostBreakdown, addition_cost, merge_cost
+from tandem.cost.unlike_rows import UnlikeRows, least_stage
 from tandem.plan.program import Part
 from tandem.spec.dtype import DType
 from tandem.spec.hardware import HostFacts
@@ -63,6 +64,16 @@ class CpuStages:
                 found = found._replace(alone_s=alone_s)
             self._known[key] = found
         return self._known[key]
+
+    def least(self, part: Part, rows: UnlikeRows) -> CpuTime | None:
+        """A stage in passes of unlike numbers of tokens, in the mean; None: it takes no less than
+        with alike ones, as far as is known.
+        """
+        stage = self._summed[part]
+        if self._measured is not None or stage.is_convex:
+            return None
+        found = least_stage(stage, rows, self._rates)
+        return CpuTime(found.total_s, found.memory_s * self._rates.bytes_per_s)
 
     def merge(self, tokens: int) -> CpuTime:
         """Partial attention results of `tokens` tokens."""

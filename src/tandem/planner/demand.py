@@ -23,6 +23,7 @@ from tandem.cost.stage import (
     staged_qkv_bytes,
     token_bytes,
 )
+from tandem.cost.unlike_rows import UnlikeRows, least_stage
 from tandem.cost.varying_rows import VaryingRows
 from tandem.cost.weight_parts import weight_part_bytes
 from tandem.memory.page import KVPageSpec
@@ -186,8 +187,25 @@ class Demands:
         cost = self._summed[Part.MLP, False].cost(tokens, self._device)
         return Demand(cost.part(1 - share).total_s + added_s)
 
+    def least_stage(self, op: ProgramOp, rows: UnlikeRows) -> Demand | None:
+        """A stage in passes of unlike numbers of tokens, in the mean; None: it takes no less than
+        with alike ones, as far as is known.
+        """
+        dense = op.layer in self._dense
+        if op.kind is not OpKind.STAGE or (op.part, dense) not in self._summed:
+            return None
+        if op.queue is Queue.CPU:
+            found = self._cpu_stages.least(op.part, rows)
+            return None if found is None else self._while_multiplying(*found)
+        stage = self._summed[op.part, dense]
+        if self.card is not None or self._host_only or stage.is_convex:
+            return None
+        return Demand(least_stage(stage, rows, self._device).total_s)
+
     def _cpu_stage(self, part: Part, tokens: int, share: float) -> Demand:
-        alone_s, size = self._cpu_stages.stage(part, tokens, share)
+        return self._while_multiplying(*self._cpu_stages.stage(part, tokens, share))
+
+    def _while_multiplying(self, alone_s: float, size: float) -> Demand:
         return Demand(alone_s, max(size / alone_s, self._shared.product_bytes_per_s))
 
     def _share(self, experts: int) -> float:

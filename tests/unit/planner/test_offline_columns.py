@@ -20,7 +20,6 @@ from tandem.planner.offline.policies import OFFLINE_POLICIES
 from tandem.planner.offline.relaxation.divided_layers import DividedLayers
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds, kv_kinds, none_recomputed
 from tandem.planner.offline.relaxation.layers_away import LayersAway
-from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.shares import least_shares
 from tandem.planner.offline.relaxation.way import BlockWay
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
@@ -272,7 +271,7 @@ def test_no_row_of_the_programme_asks_for_more_than_candidates_do(
     way: BlockWay, question: Question, batches: int, rows: int
 ) -> None:
     search = OfflineSearch(question)
-    bound, kinds = MeanRows(search.times.bound), kinds_of(search, batches, rows, way)
+    bound, kinds = search.times.bound, kinds_of(search, batches, rows, way)
     away = LayersAway(search.times, bound, kinds, way)
     divided = DividedLayers(search.times, bound, kinds, away)
     works = list(divided.work(away.loads(bound.decode_busy), away.reads(bound.decode_busy)))
@@ -304,7 +303,7 @@ def test_no_row_of_the_programme_asks_for_more_than_candidates_do(
 def test_a_block_with_attention_s_maps_on_the_cpu_takes_no_less_than_its_programme() -> None:
     """All KV is the CPU's, where what the link is spared by it was counted as none."""
     search = OfflineSearch(four_batches())
-    bound, kinds = MeanRows(search.times.bound), kinds_of(search, 4, 64, MAPS)
+    bound, kinds = search.times.bound, kinds_of(search, 4, 64, MAPS)
     every = WholeLayers((16, 16), (0, 16))
     found = least_shares(search.times, Solver(), bound, kinds, kinds, MAPS, every)
     assert found is not None

@@ -45,7 +45,7 @@ def test_the_ceiling_is_reached_by_whole_layers() -> None:
     assert ceiling.streamed * 8 == pytest.approx(round(ceiling.streamed * 8), abs=1e-5)
     programmes, most = BlockProgrammes(search.times), 0.0
     for kind in programmes.kinds():
-        by_shares = programmes.least(kind, Sequences(40, 40, 1.0, 40))
+        by_shares = programmes.least(kind, Sequences(40, 40, 40, 1.0, 40))
         if by_shares is not None:
             most = max(most, 40 * 32 / by_shares.shares.block_s)
     assert most > 1.01 * ceiling.tokens_per_s

@@ -5,12 +5,12 @@ through them on the accelerator, to the CPU and back, and its own attention ther
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tandem.plan.program import Queue
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.pass_work import QUEUES, PassTerm, PassWork
-from tandem.planner.offline.prices import BlockPrices, Price
+from tandem.planner.offline.prices import Price
 from tandem.planner.offline.work import CPU_LAYER, CPU_MLP, LOAD, LOAD_MLP, READ, operation
 from tandem.planner.question import Question
 
@@ -49,13 +49,28 @@ class Busy(NamedTuple):
         return max(self.cpu_s, self.chain_s)
 
 
+class LeastPrices(Protocol):
+    """Of passes, linear in the shares."""
+
+    def least_decode(self, candidate: BlockCandidate) -> Price:
+        """Of a pass that gives every sequence a token."""
+        ...
+
+    def least_way(self, candidate: BlockCandidate) -> Price | None:
+        """Of a batch of such a pass, since the longest way of any is waited for; None: that."""
+        ...
+
+    def least_prefill(self, candidate: BlockCandidate) -> Price:
+        """Of the pass over all prompts."""
+        ...
+
+
 class BlockBound:
     """Bounds for one question."""
 
-    def __init__(self, question: Question, prices: BlockPrices) -> None:
-        self._q, self._prices = question, prices
+    def __init__(self, question: Question, prices: LeastPrices, work: PassWork) -> None:
+        self._q, self._prices, self._work = question, prices, work
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
-        self._work = PassWork(question.model)
         self._decode: dict[BlockCandidate, Busy] = {}
         self._prefill: dict[BlockCandidate, Busy] = {}
 
@@ -71,7 +86,8 @@ class BlockBound:
         """Work of a pass that gives every sequence a token."""
         if candidate not in self._decode:
             price = self._prices.least_decode(candidate)
-            self._decode[candidate] = _busy(self._work.decode(candidate), price)
+            way = self._prices.least_way(candidate)
+            self._decode[candidate] = _busy(self._work.decode(candidate), price, way)
         return self._decode[candidate]
 
     def prefill_busy(self, candidate: BlockCandidate) -> Busy:
@@ -122,8 +138,12 @@ class BlockBound:
         return max(*busy.by_queue, busy.link_s, dram_s, busy.chain_s)
 
 
-def _busy(terms: Iterable[PassTerm], price: Price) -> Busy:
-    """Of a whole pass."""
+def _busy(terms: Iterable[PassTerm], price: Price, on_way: Price | None = None) -> Busy:
+    """Of a whole pass.
+
+    Args:
+        on_way: what a batch's way takes, if that is not what others take.
+    """
     seconds, link_s, dram_bytes = [0.0] * len(QUEUES), 0.0, 0.0
     chain_s = way_s = 0.0
     for op, queue, to_link, times, chained, way in terms:
@@ -133,7 +153,8 @@ def _busy(terms: Iterable[PassTerm], price: Price) -> Busy:
         seconds[queue] += all_s
         dram_bytes += all_s * demand.dram_bytes_per_s
         chain_s += chained * one_s
-        way_s += way * one_s
+        if way:
+            way_s += way * (one_s if on_way is None else on_way(op).alone_s)
         if to_link:
             link_s += all_s * demand.link_share
     return Busy(tuple(seconds), link_s, dram_bytes, chain_s, way_s)

@@ -1,27 +1,31 @@
 """What no plan of a batch job exceeds: linear programmes over shares of weights and of KV.
 
-For a number of sequences and of batches, for which memory has places as requests are so long
-(`occupancy.py`), all shares are free: of layers that are streamed (none, or some, whose slots take
-their room), of those that are read from disk before, of those that are left to the CPU in passes,
-whole or their MLPs where these alone are elsewhere (all but as many as stay in slots, or some while
-the others come), and of sequences with their KV on the accelerator, streamed, streamed with all of
-their prompt recomputed, or attended on the CPU (`relaxation/`).
+For numbers of places and of batches, for which memory has room as requests are so long, all shares
+are free: of layers that are streamed (none, or some, whose slots take their room), of those that
+are read from disk before, of those that are left to the CPU in passes, whole or their MLPs where
+these alone are elsewhere (all but as many as stay in slots, or some while the others come), and of
+sequences with their KV on the accelerator, streamed, streamed with all of their prompt recomputed,
+or attended on the CPU (`relaxation/`).
 
-Numbers of sequences are those of a pass in the mean, fewer than there are places where long ones
-run on alone: what a pass takes is convex in them (but of experts, and of few bits, so that plans
-whose passes have very unlike numbers have exceeded this by up to a third). Prompts are read by as
-few programs as places allow for, however few sequences are left to the passes: no other programs
-take less for a prompt. Both are bounded in steps, each as a whole: its end's tokens and prompts, in
-passes of its begin, since time grows with sequences. They need not be whole: of five requests in
-two blocks, each has 2.5 in the mean. Layers do (`relaxation/whole_layers.py`). More of a resource
-never lowers the ceiling: it is the most over all steps, numbers of layers and kinds of blocks,
-which are the same for every machine, and the value of each is at least as high on a larger one
-(`relaxation/shares.py`). Which of them are looked at depends on the machine, the result does not.
+Sequences of a pass are counted in the mean (`occupancy.py`), fewer than there are places where long
+ones run on alone. Any pass may have others: as many as there are places, or one, with any batch
+empty; what all take in the mean is the least that such numbers allow for
+(`relaxation/mean_prices.py`). Prompts are read by as few programs as places allow for, however few
+sequences are left to the passes: no other programs take less for a prompt. Places are bounded in
+steps, each as a whole: the tokens and prompts of the most in passes of the fewest, since time grows
+with sequences. Sequences need not be whole: of five requests in two blocks, each has 2.5 in the
+mean. Layers do (`relaxation/whole_layers.py`). More of a resource never lowers the ceiling: it is
+the most over all steps, numbers of layers and kinds of blocks, which are the same for every
+machine, and the value of each is at least as high on a larger one (`relaxation/shares.py`). Which
+of them are looked at depends on the machine, the result does not.
+
+Not bounded so: kernels whose times were measured, of which nothing is known between sizes.
 """
 
 import heapq
 import itertools
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,7 +41,7 @@ from tandem.planner.offline.times import BlockTimes
 from tandem.planner.question import Question
 
 _CLOSE = 1.01
-"""By how much a step's end may exceed its begin."""
+"""By how much a step's end may exceed its begin, in places and in sequences."""
 _FEW_STEPS = 8
 """In which shares of layers are much alike: whole numbers of them are looked for."""
 
@@ -88,7 +92,8 @@ class BlockCeilings:
         self._q = question
         self._programmes = BlockProgrammes(times)
         self._occupancy = Occupancy(question.lengths)
-        self._ends = _steps(self._occupancy.most_rows(question.lengths.requests))
+        self._most_rows = times.footprint.max_rows
+        self._ends = self._steps()
 
     def ceiling(self) -> BlockCeiling | None:
         """Over all numbers of sequences; None if not even one fits.
@@ -115,7 +120,9 @@ class BlockCeilings:
                 continue
             parts = self._parts(steps, steps.relaxed)
             if not parts:
-                return self._found(-minus_per_s, self._ends[steps.end], steps.relaxed)
+                _, most = self._places(steps)
+                rows = self._occupancy.most_rows(most)
+                return self._found(-minus_per_s, rows, steps.relaxed)
             for part in parts:
                 push(-minus_per_s, part)
         return None
@@ -135,17 +142,22 @@ class BlockCeilings:
         return [part._replace(relaxed=None) for part in either]
 
     def _relaxed(self, steps: _Steps) -> RelaxedBlock | None:
-        """Of the fewest sequences, and of the most prompts; None if there is no room for them, nor
-        for more.
+        """Of the sequences that the fewest places have, of which memory has room for no more, while
+        any pass may have as many as the most; None if there is no room, nor for more.
         """
-        batches = steps.kind.batches
-        if self._q.lengths.requests < batches:
+        fewest, most = self._places(steps)
+        if fewest > most:
             return None
-        rows, most = self._ends[steps.begin], self._ends[steps.end]
-        places = max(batches, self._occupancy.places(rows))
-        read = self._occupancy.most_read(most)
-        sequences = Sequences(rows, places, most / read, read)
+        rows, read = self._occupancy.most_rows(fewest), self._occupancy.most_read(most)
+        programs = self._occupancy.most_rows(most) / read
+        sequences = Sequences(rows, fewest, most, programs, read)
         return self._programmes.least(steps.kind, sequences, steps.layers)
+
+    def _places(self, steps: _Steps) -> tuple[int, int]:
+        """Fewest and most: one of each batch at least, and no more than a batch may have."""
+        batches = steps.kind.batches
+        most = min(self._ends[steps.end], batches * self._most_rows)
+        return max(batches, self._ends[steps.begin] + 1), most
 
     def _found(self, tokens_per_s: float, rows: float, relaxed: RelaxedBlock) -> BlockCeiling:
         shares = relaxed.shares
@@ -162,12 +174,19 @@ class BlockCeilings:
 
     def _rate(self, steps: _Steps, relaxed: RelaxedBlock) -> float:
         """Of the most sequences, with their prompts, in passes of the fewest."""
-        return self._ends[steps.end] * self._q.lengths.generated_tokens / relaxed.shares.block_s
+        _, most = self._places(steps)
+        rows = self._occupancy.most_rows(most)
+        return rows * self._q.lengths.generated_tokens / relaxed.shares.block_s
 
-
-def _steps(most: float) -> list[float]:
-    """Numbers of sequences between which steps are."""
-    found = [min(1.0, most)]
-    while found[-1] < most:
-        found.append(min(most, found[-1] * _CLOSE))
-    return found if len(found) > 1 else found * 2
+    def _steps(self) -> list[int]:
+        """Numbers of places between which steps are, none of all up to a hundred: as many more as
+        neither take much more memory nor have many more sequences in a pass.
+        """
+        found, most, rows_of = [0], self._q.lengths.requests, self._occupancy.most_rows
+        while found[-1] < most:
+            first = found[-1] + 1
+            rows = rows_of(first) * _CLOSE
+            near = range(first + 1, min(most, int(first * _CLOSE)) + 1)
+            more = bisect_left(near, True, key=lambda places, rows=rows: rows_of(places) > rows)
+            found.append(first + more)
+        return found

@@ -1,12 +1,9 @@
-"""How many places a batch job needs for so many sequences in a pass, in the mean."""
+"""How many sequences a batch job has in a pass, in the mean, by its places."""
 
 import math
-from bisect import bisect_left
 from itertools import accumulate
 
 from tandem.planner.question import Lengths
-
-_NOISE = 1e-9
 
 
 class Occupancy:
@@ -44,21 +41,8 @@ class Occupancy:
         # in each pass there is one
         return max(1.0, min(places, self._requests * self._mean / passes)) if passes else places
 
-    def places(self, rows: float) -> int:
-        """The fewest of which so many are taken in the mean, as far as these bounds say; of all,
-        if they are never that many.
+    def most_read(self, places: int) -> float:
+        """Prompts that one program reads, in the mean, at most: long sequences that run on alone
+        make those of a pass few, though all prompts may be read at once.
         """
-        most = range(1, self._requests + 1)
-        found = bisect_left(most, True, key=lambda places: self.most_rows(places) >= rows - _NOISE)
-        return min(found + 1, self._requests)
-
-    def most_read(self, rows: float) -> float:
-        """Prompts that one program reads, in the mean, at most, with any number of places of which
-        no more are taken in the mean: long sequences that run on alone make these few, though all
-        prompts may be read at once.
-        """
-        more = range(2, self._requests + 1)
-        places = 1 + bisect_left(
-            more, True, key=lambda places: self.most_rows(places) > rows + _NOISE
-        )
         return self._requests / math.ceil(self._requests / places)

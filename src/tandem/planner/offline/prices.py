@@ -6,6 +6,7 @@ from dataclasses import replace
 from tandem.cost.quantized import PreciseStage, gpu_kernels
 from tandem.cost.rates import accelerator_rates
 from tandem.cost.recoding import quantized_cost
+from tandem.cost.unlike_rows import UnlikeRows
 from tandem.plan.block_shape import MADE_AT_ONCE, BlockShape
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
@@ -52,6 +53,7 @@ class BlockPrices:
         self._dense = frozenset(question.model.dense_layers)
         self._known: dict[tuple[object, ...], Demand] = {}
         self._known_prompts: dict[tuple[object, ...], Demand] = {}
+        self._known_least: dict[tuple[object, ...], Demand | None] = {}
 
     def decode(self, candidate: BlockCandidate) -> Price:
         """Of a pass that gives every sequence a token, with all places taken."""
@@ -60,6 +62,9 @@ class BlockPrices:
     def least_decode(self, candidate: BlockCandidate) -> Price:
         """Likewise, if rows that do not fill their last tile cost nothing: linear in the shares."""
         return self._decode(candidate, tiled=False)
+
+    def least_way(self, candidate: BlockCandidate) -> None:
+        """Of a batch, as of all: they are alike."""
 
     def _decode(self, candidate: BlockCandidate, *, tiled: bool) -> Price:
         context = self._q.lengths.context_tokens
@@ -83,6 +88,60 @@ class BlockPrices:
         convex &= candidate.quantized == "none"
         parts = sizes.least(candidate.rows) if convex else sizes.packed(candidate.rows)
         return lambda op: self._prefilled(candidate, op, parts, tiled=False)
+
+    def least_stage(
+        self, candidate: BlockCandidate, op: ProgramOp, rows: UnlikeRows
+    ) -> Demand | None:
+        """Of batches in passes with unlike numbers of sequences, in the mean; None: of alike ones.
+
+        Args:
+            rows: sequences.
+        """
+        demands = self._demands(candidate, op, tiled=False)
+        key = (demands, op.kind, op.queue, op.part, op.layer in self._dense, rows)
+        if key not in self._known_least:
+            self._known_least[key] = demands.least_stage(op, rows)
+        return self._known_least[key]
+
+    def least_prompts_stage(
+        self, candidate: BlockCandidate, op: ProgramOp, most_rows: int
+    ) -> Demand | None:
+        """Of a batch's prompts in parts of unlike sizes, however they are cut; None: it takes no
+        less than `least_prefill` says.
+
+        Args:
+            most_rows: of any batch; those of a part are fewer in the mean.
+        """
+        demands, rows = self._demands(candidate, op, tiled=False), candidate.rows
+        key = (demands, op.kind, op.queue, op.part, op.layer in self._dense, rows, most_rows)
+        if key not in self._known_least:
+            alone = self._demands(candidate, op, tiled=True)
+            self._known_least[key] = self._least_parts((demands, alone), op, rows, most_rows)
+        return self._known_least[key]
+
+    def _least_parts(
+        self, demands: tuple[Demands, Demands], op: ProgramOp, rows: int, most_rows: int
+    ) -> Demand | None:
+        """All parts of so many prompts.
+
+        Args:
+            demands: of parts, and of those of one prompt in any order.
+        """
+        sizes, alone_s = self._footprint.prompts, 0.0
+        parts, most = sizes.least(rows), sizes.most_tokens(most_rows)
+        if not parts.parts:
+            return None
+        for tokens, count in parts.parts:
+            largest = max(tokens, most)
+            of_parts = UnlikeRows(tokens, min(tokens, sizes.shortest), largest, largest)
+            least = demands[0].least_stage(op, of_parts)
+            if least is None:
+                return None
+            alone_s += count * least.alone_s
+        whole = self._whole(rows)
+        for tokens, count in parts.alone:
+            alone_s += count * demands[1].of(op, [whole._replace(tokens=tokens)]).alone_s
+        return Demand(alone_s * rows / parts.prompts)
 
     def kind_of(self, shape: BlockShape) -> Callable[[ProgramOp], tuple[int, bool]]:
         """What prices depend on of an operation's layer: its window, and how its weights lie."""
@@ -135,7 +194,7 @@ class BlockPrices:
             size = self._made_tokens(candidate) * self._footprint.activation_bytes
             return demands.copy(op.queue, size)
         if op.part is Part.RECOMPUTE:
-            return self._recompute(candidate, op)
+            return self._recompute(candidate, op, begun=tiled)
         # most candidates have most of their operations in common with others
         if op.part is Part.COLUMNS:
             return self._of_columns(candidate, demands, op)
@@ -173,7 +232,12 @@ class BlockPrices:
         each = self._footprint.room.made_tokens(candidate.recomputed_tokens)
         return candidate.streamed_rows * each
 
-    def _recompute(self, candidate: BlockCandidate, op: ProgramOp) -> Demand:
+    def _recompute(self, candidate: BlockCandidate, op: ProgramOp, *, begun: bool) -> Demand:
+        """Of prefixes, in parts.
+
+        Args:
+            begun: the last part takes what it takes, not its share of a whole one.
+        """
         streamed = self._is_streamed(candidate, op.layer)
         precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
         tokens = round(self._made_tokens(candidate))
@@ -181,6 +245,8 @@ class BlockPrices:
         stage = PreciseStage(self._recomputed, precision, kernels)
         parts, rest = divmod(tokens, MADE_AT_ONCE)
         whole_s = stage.cost(MADE_AT_ONCE, self._rates).total_s if parts else 0.0
+        if parts and not begun:
+            return Demand(whole_s * tokens / MADE_AT_ONCE)
         rest_s = stage.cost(rest, self._rates).total_s if rest else 0.0
         return Demand(parts * whole_s + rest_s)
 
@@ -234,9 +300,7 @@ class BlockPrices:
         Args:
             demands: of parts, and of those of one prompt in any order.
         """
-        prompt, most = self._footprint.prompt, self._q.max_num_batched_tokens
-        seen_tokens, passes = self._q.lengths.prompt_seen_tokens, -(-prompt // most)
-        whole = PromptLoad(rows * prompt, rows, rows, prompt, seen_tokens, passes)
+        whole = self._whole(rows)
         if op.part not in (Part.PRE, Part.POST):
             return demands[0].of(op, [whole])
         # weights are read for each part
@@ -246,6 +310,12 @@ class BlockPrices:
             for tokens, count in sizes
         )
         return Demand(sum(each) * rows / parts.prompts)
+
+    def _whole(self, rows: int) -> PromptLoad:
+        """All prompts of so many sequences."""
+        prompt, most = self._footprint.prompt, self._q.max_num_batched_tokens
+        seen_tokens, passes = self._q.lengths.prompt_seen_tokens, -(-prompt // most)
+        return PromptLoad(rows * prompt, rows, rows, prompt, seen_tokens, passes)
 
 
 def _counted(op: ProgramOp, lane: LaneLoad) -> TierLoad | int:

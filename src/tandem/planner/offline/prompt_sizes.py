@@ -38,6 +38,7 @@ class PromptSizes:
 
     Attributes:
         slot_blocks: so many of a slot hold the prompts of a part, as they are in the mean.
+        shortest: tokens of the shortest prompt, than which no part has fewer.
     """
 
     def __init__(self, lengths: Lengths, block_size: int, most_tokens: int) -> None:
@@ -48,7 +49,8 @@ class PromptSizes:
         self._most_tokens = most_tokens
         blocks = sum(size.blocks for size in self._sizes)
         self.slot_blocks: int = 1 + math.ceil(most_tokens * blocks / sum(tokens))
-        self._shortest = min(tokens)
+        self.shortest: int = min(tokens)
+        self._longest = max(tokens)
         self._together: dict[int, int] = {}
         self._packed: dict[int, PartSizes] = {}
         self._least: dict[int, PartSizes] = {}
@@ -63,6 +65,10 @@ class PromptSizes:
             wanted = math.ceil(rows * fmean(tokens) + _MARGIN * spread)
             self._together[rows] = min(wanted, rows * max(tokens))
         return self._together[rows]
+
+    def most_tokens(self, rows: int) -> int:
+        """Of a part of at most so many prompts: a single one may have more than others together."""
+        return max(self._longest, min(self._most_tokens, rows * self._longest))
 
     def packed(self, rows: int) -> PartSizes:
         """As an engine cuts them.
@@ -88,7 +94,7 @@ class PromptSizes:
 
     def _counted(self, rows: int) -> int:
         """Beyond so many, it does not matter how many there may be."""
-        return min(rows, max(1, self._most_tokens // self._shortest))
+        return min(rows, max(1, self._most_tokens // self.shortest))
 
     def _cut(self, rows: int) -> PartSizes:
         sizes = self._seen

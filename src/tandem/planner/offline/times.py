@@ -16,6 +16,7 @@ from tandem.planner.fluid.virtual_time import SweepTime, repeated_sweep
 from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.footprint import BlockFootprint
+from tandem.planner.offline.pass_work import PassWork
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.question import Question
@@ -56,7 +57,8 @@ class BlockTimes:
         room = None if like is None else like.footprint.room
         self.footprint = BlockFootprint(question, precisions, room)
         self.prices = BlockPrices(question, precisions, self.footprint)
-        self.bound = BlockBound(question, self.prices)
+        self.work = PassWork(question.model)
+        self.bound = BlockBound(question, self.prices, self.work)
         self._dram_bytes_per_s = question.hardware.host.pool_bytes_per_s
         self._both_ways: float = question.link_both_ways
         made = {} if like is None else like._schedules

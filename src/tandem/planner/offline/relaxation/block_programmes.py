@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
+from tandem.cost.unlike_rows import UnlikeRows
 from tandem.plan.offline import QuantizedLayers
 from tandem.plan.weights import STREAM_SLOTS, stream_slots
+from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds, kv_kinds, none_recomputed
-from tandem.planner.offline.relaxation.mean_rows import MeanRows, PromptPrograms
+from tandem.planner.offline.relaxation.mean_prices import MeanPrices, MeanRows
 from tandem.planner.offline.relaxation.shares import BlockShares, least_shares
 from tandem.planner.offline.relaxation.way import BlockWay, block_ways
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
@@ -45,12 +47,13 @@ class Sequences(NamedTuple):
     """Of a block, in all its batches.
 
     Attributes:
-        rows: in a pass, in the mean. places: that memory must have.
+        rows: in a pass, in the mean. places: that memory must have. most: in any pass.
         programs: over its prompts, in the mean. read: prompts of one, in the mean.
     """
 
     rows: float
     places: int
+    most: int
     programs: float
     read: float
 
@@ -61,6 +64,7 @@ class BlockProgrammes:
     def __init__(self, times: BlockTimes) -> None:
         self._times, self._solver = times, Solver()
         self._layers = times.question.model.num_layers
+        self._bounds: dict[MeanRows, BlockBound] = {}
 
     @property
     def solved(self) -> int:
@@ -84,20 +88,22 @@ class BlockProgrammes:
         Args:
             within: numbers of layers; None: any share.
         """
-        (rows, places, programs, read), batches = sequences, kind.batches
-        each = max(1, int(rows / batches))
+        batches = kind.batches
+        times, rows = self._times, _mean_rows(sequences, batches)
+        each = rows.passes.at_once
         block = BlockCandidate(batches, 0, each, 0, 0, 0, kind.quantized, kind.host_kv)
-        room = replace(block, resident_rows=max(1, places // batches))
-        over_prompts = PromptPrograms(programs, read / batches)
-        bound = MeanRows(self._times.bound, max(0.0, rows / batches - each), over_prompts)
-        kinds, held = kv_kinds(self._times, block), kv_kinds(self._times, room)
-        return self._least(block, kind.way, bound, kinds, held, within)
+        room = replace(block, resident_rows=max(1, sequences.places // batches))
+        if rows not in self._bounds:
+            prices = MeanPrices(times.prices, rows)
+            self._bounds[rows] = BlockBound(times.question, prices, times.work)
+        kinds, held = kv_kinds(times, block), kv_kinds(times, room)
+        return self._least(block, kind.way, self._bounds[rows], kinds, held, within)
 
     def of_block(self, block: BlockCandidate) -> Iterator[RelaxedBlock]:
         """One after the other, each way to run a block of as many sequences and batches."""
         bare = block.shared(block.rows, 0).undivided()
         bare = replace(bare, streamed=0, on_disk=0, mlps=False, lent=0)
-        bound, kinds = MeanRows(self._times.bound), kv_kinds(self._times, bare)
+        bound, kinds = self._times.bound, kv_kinds(self._times, bare)
         for way in self._ways(block.quantized, reads=self._lacks(kinds)):
             found = self._least(bare, way, bound, kinds, kinds)
             if found is not None:
@@ -114,7 +120,7 @@ class BlockProgrammes:
         self,
         block: BlockCandidate,
         way: BlockWay,
-        bound: MeanRows,
+        bound: BlockBound,
         kinds: KvKinds,
         held: KvKinds,
         within: WholeLayers | None = None,
@@ -131,3 +137,14 @@ class BlockProgrammes:
         return footprint.reads and any(
             footprint.host(kind, prompts_on_host=False).total > question.host_bytes for kind in away
         )
+
+
+def _mean_rows(sequences: Sequences, batches: int) -> MeanRows:
+    """Batches share them, since any may be empty; but where no place ever is, each has its own."""
+    mean, _, most, programs, read = sequences
+    each = -(-most // batches)
+    fewest = most - (batches - 1) * each
+    if mean < most or fewest < 1:
+        return MeanRows(UnlikeRows(max(1.0, mean), 1, most, each), batches, programs, read)
+    passes = UnlikeRows(most / batches, fewest, each, each)
+    return MeanRows(passes, 1, programs, read / batches)

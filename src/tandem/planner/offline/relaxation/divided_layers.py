@@ -5,11 +5,10 @@ it has attention's maps of the same layers, too, of these.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tandem.planner.offline.bound import Busy
+from tandem.planner.offline.bound import BlockBound, Busy
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds
 from tandem.planner.offline.relaxation.layers_away import LayersAway, Resources
-from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.times import BlockTimes
 
 
@@ -37,7 +36,7 @@ class DividedLayers:
     """
 
     def __init__(
-        self, times: BlockTimes, bound: MeanRows, kinds: KvKinds, away: LayersAway
+        self, times: BlockTimes, bound: BlockBound, kinds: KvKinds, away: LayersAway
     ) -> None:
         self._bound, self._away, self._kinds = bound, away, kinds
         self._size = times.question.model.intermediate_size

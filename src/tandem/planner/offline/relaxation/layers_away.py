@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tandem.plan.weights import STREAM_SLOTS, stream_slots
-from tandem.planner.offline.bound import Busy
+from tandem.planner.offline.bound import BlockBound, Busy
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds
-from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.way import BlockWay
 from tandem.planner.offline.times import BlockTimes
 
@@ -19,7 +18,7 @@ _BusyOf = Callable[[BlockCandidate], Busy]
 class LayersAway:
     """Of one way to run a block. Nothing here is below 0."""
 
-    def __init__(self, times: BlockTimes, bound: MeanRows, kinds: KvKinds, way: BlockWay) -> None:
+    def __init__(self, times: BlockTimes, bound: BlockBound, kinds: KvKinds, way: BlockWay) -> None:
         self.way, self._bound = way, bound
         self._times, self._kinds = times, kinds
         self._layers = times.question.model.num_layers

@@ -20,12 +20,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tandem.plan.weights import STREAM_SLOTS, stream_slots
-from tandem.planner.offline.bound import Busy
+from tandem.planner.offline.bound import BlockBound, Busy
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.relaxation.divided_layers import DividedLayers
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds
 from tandem.planner.offline.relaxation.layers_away import LayersAway, Resources
-from tandem.planner.offline.relaxation.mean_rows import MeanRows
 from tandem.planner.offline.relaxation.memory import limit_memory
 from tandem.planner.offline.relaxation.way import BlockWay
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
@@ -80,7 +79,7 @@ class Columns:
 def least_shares(
     times: BlockTimes,
     solver: Solver,
-    bound: MeanRows,
+    bound: BlockBound,
     kinds: KvKinds,
     held: KvKinds,
     way: BlockWay,
@@ -108,7 +107,7 @@ class _Relaxed:
     def __init__(
         self,
         times: BlockTimes,
-        bound: MeanRows,
+        bound: BlockBound,
         kinds: KvKinds,
         held: KvKinds,
         away: LayersAway,

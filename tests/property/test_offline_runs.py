@@ -1,0 +1,64 @@
+"""No job that is really run, pass by pass, is done faster than its ceiling says."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tests.property.test_offline_planner import AUTO, stragglers
+
+from tandem.bench.offline.cell import OfflineCell
+from tandem.bench.offline.job import execute
+from tandem.bench.online.cell import Load
+from tandem.models.catalogue import plannable_spec
+from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.search import OfflineSearch
+from tandem.planner.plan_file import offline_plan_file
+from tandem.planner.question import Question
+from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.spec.workload import Workload
+
+NAMES = ("llama-3.1-8b", "opt-6.7b", "opt-30b", "gemma-3-27b", "qwen3-30b-a3b")
+
+
+@dataclass(frozen=True, slots=True)
+class Given(Load):
+    """Requests as they are."""
+
+    made: Workload
+
+    def workload(self, requests: int = 0, rate_per_s: float | None = None) -> Workload:
+        assert (requests, rate_per_s) == (len(self.made.requests), None)
+        return self.made
+
+
+def cell_of(question: Question) -> OfflineCell:
+    """The question's machine, which is as it is described."""
+    model, hardware = question.model, question.hardware
+    (name,) = [n for n in NAMES if plannable_spec(n).hidden_size == model.hidden_size
+               and plannable_spec(n).vocab_size == model.vocab_size]  # fmt: skip
+    workload = Given(1, 1, Workload("stragglers", question.lengths.shapes))
+    tokens = question.max_num_batched_tokens
+    truth, count = Perturbation(), len(question.lengths.shapes)
+    return OfflineCell(name, model, model, workload, count, hardware, hardware, truth, tokens)
+
+
+@pytest.mark.timeout(300)  # whole jobs
+@settings(max_examples=4)
+@given(stragglers(), st.data())
+def test_no_run_of_any_plan_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
+    """Of one batch or several, of which some are empty at the end."""
+    search = OfflineSearch(question)
+    best = search.best(AUTO)
+    assume(best is not None)
+    assert best is not None
+    ceiling = BlockCeilings(question, search.times).ceiling()
+    assert ceiling is not None
+    several = [c for c in search.candidates.of(AUTO) if c.batches > 1]
+    cell, chosen = cell_of(question), data.draw(st.sampled_from([best.candidate, *several]))
+    for candidate in {best.candidate, chosen}:
+        plan = offline_plan(search, candidate, adapts=data.draw(st.booleans()))
+        file = offline_plan_file(cell.model_name, question, plan, "int4")
+        executed = execute(cell, file)
+        assert executed.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-6), candidate
