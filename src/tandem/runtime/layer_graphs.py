@@ -19,9 +19,9 @@ from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
 from tandem.plan.decode_sweep import bucket_of
 from tandem.plan.layer_launches import LayerPart, layer_parts
-from tandem.plan.program import ProgramTemplate
 from tandem.plan.template_builder import STATE
 from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.by_template import ByTemplate
 from tandem.runtime.graph_maker import GraphError, GraphMaker, require_close
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.lane_states import LaneStates
@@ -29,9 +29,6 @@ from tandem.runtime.layer_memory import LayerMemory
 from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.recording import Recording, record_sizes
 from tandem.runtime.running import Running
-
-_KNOWN_TEMPLATES = 4096
-
 
 _LaneState = tuple[LaneContext, LayerState]
 
@@ -70,7 +67,7 @@ class LayerGraphs:
         self._states = LaneStates(buffers, STATE, Place.DEVICE)
         self._memory: LayerMemory | None = None
         self._graphs: dict[int, dict[LayerPart, Callable[[], None]]] = {}
-        self._templates: dict[int, tuple[ProgramTemplate, dict[int, LayerPart]]] = {}
+        self._parts_of = ByTemplate(layer_parts)
         self._begun: _Begun | None = None
         self.num_replayed = 0
         self.recording = Recording()
@@ -142,7 +139,7 @@ class LayerGraphs:
             self._hand_on(self._begun, running)
             return True
         op, context = running.op, running.context
-        part = self._part_of(context.program.template, op.ordinal)
+        part = self._parts_of(context.program.template).get(op.ordinal)
         lanes = self._states.lanes(running)
         bucket = bucket_of(sum(lane.num_tokens for lane in lanes), self.buckets)
         if part is None or not lanes or bucket is None or self._memory is None:
@@ -186,14 +183,6 @@ class LayerGraphs:
     def _put(self, running: Running, states: Sequence[_LaneState]) -> None:
         for lane, state in states:
             self._states.put(running, lane, state)
-
-    def _part_of(self, template: ProgramTemplate, ordinal: int) -> LayerPart | None:
-        known = self._templates.get(id(template))
-        if known is None:  # kept with its template, so that no other can get the same id
-            if len(self._templates) == _KNOWN_TEMPLATES:
-                self._templates.clear()
-            known = self._templates[id(template)] = (template, layer_parts(template))
-        return known[1].get(ordinal)
 
 
 def _first_begun(parts: Sequence[LayerPart]) -> int:
