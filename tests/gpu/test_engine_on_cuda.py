@@ -156,6 +156,31 @@ def test_layers_of_hybrid_steps_as_graphs_match_host() -> None:
         assert "no more" not in note, note
 
 
+def test_layers_that_stay_as_graphs_match_host() -> None:
+    """Beside them others come, or the CPU computes them, or their MLPs."""
+    for home, strategy in (
+        ("streamed", "gpu-only"),
+        ("streamed", "rendezvous"),
+        ("cpu", "ride-along"),
+        ("cpu-mlp", "ride-along"),
+    ):
+        with tempfile.TemporaryDirectory() as directory:
+            placement = Path(directory) / "placement.json"
+            placement.write_text(
+                json.dumps({"layers": [{"first_layer": 1, "last_layer": 1, "home": home}]})
+            )
+            stats = _compare(
+                strategy=strategy, kv_placement="auto" if strategy == "gpu-only" else "split",
+                gpu_memory="512MiB", cuda_graphs="on", placement=str(placement),
+            )  # fmt: skip
+        (note,) = [note for note in stats.notes if "graphs of" in note]
+        assert note.startswith("what stays on the accelerator between two layers' attention is")
+        assert "no more" not in note, note
+        graphs = {row.label: row for row in stats.memory}["CUDA graphs"]
+        assert graphs.actual_bytes is not None
+        assert graphs.actual_bytes <= graphs.predicted_bytes
+
+
 def test_mixtures_as_graphs_match_host() -> None:
     """Nothing asks the host which experts were chosen: then they could not be recorded."""
     for quantization in ("auto", "int4"):

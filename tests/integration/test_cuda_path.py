@@ -129,6 +129,11 @@ def test_graphs_give_the_host_s_tokens(fake: FakeCuda) -> None:
     assert not fake.registered
 
 
+def test_layers_that_stay_as_graphs_give_the_host_s_tokens(fake: FakeCuda) -> None:
+    on_cuda.test_layers_that_stay_as_graphs_match_host()
+    assert not fake.registered
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -18,6 +18,8 @@ from tests.support.setups import Setup
 from tandem.models.load import load_model
 from tandem.models.model import Model
 from tandem.plan import decode_sweep
+from tandem.plan.sweep_layers import CpuRule
+from tandem.plan.weights import Home
 from tandem.runtime.layer_graphs import LayerGraphs
 from tandem.runtime.running import Running
 from tandem.spec.kv_type import CodeType
@@ -134,3 +136,39 @@ def test_layers_that_a_cohort_makes_too_large_for_graphs(
         assert generate(engine.core, prompts, _TOKENS) == expected
         engine.check_idle()
     assert steps[True] & steps[False]
+
+
+def placed(strategy: str, homes: dict[int, Home], *rules: CpuRule, **options: object) -> Setup:
+    return setup(strategy, homes=tuple(homes.items()), cpu_rules=rules, **options)
+
+
+MIXED = {
+    "streamed": placed("ride-along", {1: "streamed", 2: "streamed", 4: "streamed"}),
+    "streamed-alone": placed(
+        "gpu-only", {0: "streamed", 2: "streamed", 5: "streamed"}, kv_placement="device"
+    ),
+    "streamed-cohorts": placed("rendezvous", {1: "streamed", 3: "streamed", 5: "streamed"}),
+    "streamed-swapped": placed(
+        "ride-along", {0: "streamed", 2: "streamed", 4: "streamed"},
+        device_blocks=11, preemption_mode="swap",
+    ),
+    "cpu": placed("ride-along", {2: "cpu"}),
+    "cpu-first": placed("ride-along", {0: "cpu", 1: "cpu", 4: "cpu"}, executor_seed=11),
+    "cpu-cohorts": placed("rendezvous", {2: "cpu", 5: "cpu"}, kv_placement="host"),
+    "cpu-threads": placed("rendezvous", {1: "cpu", 4: "cpu"}, executor="threaded"),
+    "mlps-on-the-cpu": placed("ride-along", {1: "cpu-mlp", 2: "cpu-mlp", 4: "cpu-mlp"}),
+    "mlps-streamed": placed("rendezvous", {0: "host-mlp", 3: "host-mlp", 4: "host-mlp"}),
+    "by-step": placed(
+        "auto", {0: "host", 1: "host", 2: "host", 4: "host-mlp"},
+        CpuRule(2, (2, 4)), CpuRule(9, (0, 1, 2, 4)), kv_placement="auto", device_blocks=6,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_layers_that_stay_beside_others(name: str) -> None:
+    """Between layers that come, or that the CPU computes, what is there is graphs."""
+    wanted = MIXED[name]
+    model = tiny_model(num_layers=6, layers=wanted.layers)
+    size = model.spec.vocab_size
+    agree(model, wanted, tuple(tuple(i % size for i in prompt) for prompt in PROMPTS))

@@ -26,6 +26,7 @@ from tandem.models.host_layers import host_layers
 from tandem.models.model import Model
 from tandem.models.place_on_disk import open_dummy
 from tandem.models.weights import allocate_weights
+from tandem.plan.layer_launches import resident_parts
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.plan.weights import WeightPlacement
@@ -175,7 +176,8 @@ def _machine(
     dtypes: Mapping[Tier, torch.dtype] | None = None,
 ) -> Machine:
     blocks = {Tier.DEVICE: setup.device_blocks, Tier.HOST: setup.host_blocks}
-    spare = frozenset({Tier.DEVICE} if setup.graphs else set[Tier]())
+    whole = setup.layers.usual.all_resident
+    spare = frozenset({Tier.DEVICE} if setup.graphs and whole else set[Tier]())
     kv = KVStore(page, blocks, dict.fromkeys(TIERS, CPU), dtypes=dtypes, spare=spare)
     model.weights.prepare()  # an engine before may have failed
     arena = Arena(setup.workspace_bytes)
@@ -191,12 +193,14 @@ def _machine(
     contexts = ContextCache(CPU, kernels, model.spec.layer_windows, staging)
     machine = Machine(CPU, runner, kv, buffers, arena, slots, contexts)
     if setup.graphs:
+        homes = dict(setup.homes)
         room = GraphRoom(
             setup.max_num_seqs,
             page.blocks_for_tokens(setup.max_model_len),
             100.0,
             1 << 40,
-            hybrid=setup.host_blocks > 0,
+            whole,
+            resident_parts(homes, model.spec.num_layers) if setup.host_blocks or not whole else (),
         )
         record_graphs(machine, model, room, setup.block_size, EmulatedGraphs())
     return machine

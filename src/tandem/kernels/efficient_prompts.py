@@ -41,6 +41,7 @@ class EfficientPrompts:
     """
 
     windows = False
+    serves = "prompts"
 
     def __init__(
         self, attend: Callable[..., Any], device: torch.device, shape: PageShape, scale: float
@@ -77,6 +78,10 @@ class EfficientPrompts:
             _Places(*(upload(each, self._device) for each in (block, place, row, offset))),
             options,
         )
+
+    def plan_decodes(self, rows: PromptRows) -> None:
+        """The kernels beside it are for them."""
+        del rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Prompts by FlashInfer's paged kernels, which read pages as they lie (its layout `HND`).
+"""Attention by FlashInfer's paged kernels, which read pages as they lie (its layout `HND`).
 
-Signatures and meanings: flashinfer.BatchPrefillWithPagedKVCacheWrapper of flashinfer-python 0.6.
+Signatures and meanings: flashinfer.BatchPrefillWithPagedKVCacheWrapper and
+flashinfer.BatchDecodeWithPagedKVCacheWrapper of flashinfer-python 0.6.
 """
 
 import math
@@ -17,6 +18,9 @@ from tandem.kernels.upload import upload
 
 WORKSPACE_BYTES = 128 << 20  # what its documentation recommends
 HEAD_DIMS = (64, 128, 256)  # of its kernels for prompts
+_GROUP_FOR_MATRIX_UNITS = 4
+"""Query heads to a key head from which on decodes use them: below they would mostly multiply
+padding. Not measured here."""
 
 
 class FlashInferPrompts:
@@ -30,6 +34,7 @@ class FlashInferPrompts:
     """
 
     windows = True
+    serves = "prompts and decodes"
 
     def __init__(
         self,
@@ -53,29 +58,44 @@ class FlashInferPrompts:
 
     def plan(self, rows: PromptRows) -> PromptCalls:
         """A wrapper of its own: steps that are submitted ahead keep theirs."""
-        size = self._shape.block_size
-        blocks = -(-rows.num_keys // size)
+        wrapper = self._library.BatchPrefillWithPagedKVCacheWrapper(self._workspace, "HND")
+        pages, sizes = self._pages(rows), self._sizes(rows)
+        wrapper.plan(_host(rows.query_start), *pages, causal=True, **sizes)
+        return _Calls(wrapper)
+
+    def plan_decodes(self, rows: PromptRows) -> PromptCalls:
+        """Likewise; each token sees all keys of its row, or the last of a window."""
+        large = self._heads // self._shape.kv_heads >= _GROUP_FOR_MATRIX_UNITS
+        make = self._library.BatchDecodeWithPagedKVCacheWrapper
+        wrapper = make(self._workspace, "HND", use_tensor_cores=large)
+        wrapper.plan(*self._pages(rows), **self._sizes(rows))
+        return _Calls(wrapper)
+
+    def _pages(self, rows: PromptRows) -> tuple[Tensor, Tensor, Tensor, int, int, int, int]:
+        """Where rows' blocks begin among all, those, how full the last ones are, and shapes."""
+        shape = self._shape
+        blocks = -(-rows.num_keys // shape.block_size)
         table = np.concatenate(
             [own[:count] for own, count in zip(rows.block_table, blocks, strict=True)]
         )
-        wrapper = self._library.BatchPrefillWithPagedKVCacheWrapper(self._workspace, "HND")
-        wrapper.plan(
-            _host(rows.query_start),
+        return (
             _host(np.cumsum([0, *blocks])),
             upload(table.astype(np.int32), self._device),
-            _host((rows.num_keys - 1) % size + 1),
+            _host((rows.num_keys - 1) % shape.block_size + 1),
             self._heads,
-            self._shape.kv_heads,
-            self._shape.head_dim,
-            size,
-            causal=True,
-            sm_scale=self._scale,
-            window_left=rows.window - 1,  # beside a token's own; -1: all
-            logits_soft_cap=self._soft_cap,
-            q_data_type=self._dtype,
-            kv_data_type=self._dtype,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.block_size,
         )
-        return _Calls(wrapper)
+
+    def _sizes(self, rows: PromptRows) -> dict[str, object]:
+        return {
+            "sm_scale": self._scale,
+            "window_left": rows.window - 1,  # beside a token's own; -1: all
+            "logits_soft_cap": self._soft_cap,
+            "q_data_type": self._dtype,
+            "kv_data_type": self._dtype,
+        }
 
 
 class _Calls:

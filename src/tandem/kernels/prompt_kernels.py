@@ -1,8 +1,9 @@
-"""Other libraries' kernels for rows of several tokens, beside kernels that do all else.
+"""Other libraries' kernels for rows of several tokens, perhaps of one, beside kernels that do all
+else.
 
-Rows of one token, rows whose keys lie in both tiers, appends, merges and graphs stay with the
-kernels that are wrapped: a library is asked only for what it means the same by, prompts and chunks
-whose keys are all in this tier, and windows only if it has them.
+Rows whose keys lie in both tiers, appends, merges and graphs stay with the kernels that are
+wrapped: a library is asked only for what it means the same by, prompts and chunks whose keys are
+all in this tier, rows of one token if it has kernels for them, and windows only if it has those.
 """
 
 from dataclasses import dataclass
@@ -80,9 +81,11 @@ class PromptLibrary(Protocol):
 
     Attributes:
         windows: it takes rows whose tokens see a window of their keys.
+        serves: for people, which rows it takes.
     """
 
     windows: bool
+    serves: str
 
     @property
     def name(self) -> str:
@@ -93,6 +96,10 @@ class PromptLibrary(Protocol):
         """Decide how the keys are read."""
         ...
 
+    def plan_decodes(self, rows: PromptRows) -> PromptCalls | None:
+        """The same of rows of one token each; None: it has no kernels for them."""
+        ...
+
 
 class WrappedKernels(StaticKernels, MergingKernels, Protocol):
     """What a GPU's kernels can do."""
@@ -100,7 +107,8 @@ class WrappedKernels(StaticKernels, MergingKernels, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedAttention:
-    """A batch's first rows by the wrapped kernels, the others by the library; None: there are none.
+    """A batch's first rows by the wrapped kernels, or by the library, which has the others; None:
+    there are none.
 
     Attributes:
         own_tokens: of the first rows.
@@ -110,6 +118,7 @@ class SharedAttention:
     own_tokens: int
     prompts: PromptCalls | None
     num_tokens: int
+    decodes: PromptCalls | None = None
 
 
 class PromptKernels:
@@ -121,7 +130,8 @@ class PromptKernels:
     @property
     def name(self) -> str:
         """Both."""
-        return f"{self._library.name} for prompts, {self._kernels.name} for the rest"
+        library = self._library
+        return f"{library.name} for {library.serves}, {self._kernels.name} for the rest"
 
     @property
     def shape(self) -> PageShape:
@@ -129,16 +139,20 @@ class PromptKernels:
         return self._kernels.shape
 
     def plan(self, attention: TierAttention, window: int = 0) -> SharedAttention:
-        """Rows of one token for the wrapped kernels, the others for the library where it can."""
+        """All rows for the library where it can; rows of one token else for the wrapped kernels."""
         num_tokens, first = int(attention.query_start[-1]), attention.num_decode
         last = len(attention.block_table)
-        cannot = attention.block_index is not None or (window and not self._library.windows)
-        if cannot or first == last:
+        if attention.block_index is not None or (window and not self._library.windows):
             own = self._kernels.plan(attention, window)
             return SharedAttention(own, num_tokens, None, num_tokens)
-        rows = prompt_rows(attention.rows(first, last), window)
-        own = self._kernels.plan(attention.rows(0, first), window) if first else None
-        return SharedAttention(own, first, self._library.plan(rows), num_tokens)
+        own, decodes, prompts = None, None, None
+        if first:
+            alone = attention.rows(0, first)
+            decodes = self._library.plan_decodes(prompt_rows(alone, window))
+            own = self._kernels.plan(alone, window) if decodes is None else None
+        if first < last:
+            prompts = self._library.plan(prompt_rows(attention.rows(first, last), window))
+        return SharedAttention(own, first, prompts, num_tokens, decodes)
 
     def plan_static(self, position: Tensor, table: Tensor, window: int = 0) -> SharedAttention:
         """Rows of one token are the wrapped kernels'."""
@@ -155,8 +169,11 @@ class PromptKernels:
         """
         assert isinstance(planned, SharedAttention)
         parts: list[AttentionOutput] = []
+        alone = q[: planned.own_tokens]
         if planned.own is not None:
-            parts.append(self._kernels.attend(q[: planned.own_tokens], pages, planned.own))
+            parts.append(self._kernels.attend(alone, pages, planned.own))
+        if planned.decodes is not None:
+            parts.append(planned.decodes.attend(alone.contiguous(), pages))
         if planned.prompts is not None:
             rest = slice(planned.own_tokens, None)
             own = None if new is None else NewKeys(new.key[rest], new.value[rest])

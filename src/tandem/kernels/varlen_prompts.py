@@ -38,6 +38,7 @@ class VarlenPrompts:
     """
 
     windows = True
+    serves = "prompts"
 
     def __init__(
         self,
@@ -64,6 +65,10 @@ class VarlenPrompts:
         fresh = rows.num_keys == np.diff(rows.query_start)
         parts = [self._part(rows, chosen) for chosen in (fresh, ~fresh) if chosen.any()]
         return _Calls(self._attend, parts)
+
+    def plan_decodes(self, rows: PromptRows) -> None:
+        """The kernels beside it are for them."""
+        del rows
 
     def _part(self, rows: PromptRows, chosen: "NDArray[np.bool_]") -> "_Part":
         own, whole = rows.chosen(chosen), bool(chosen.all())

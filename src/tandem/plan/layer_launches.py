@@ -1,40 +1,78 @@
-"""Stages that may be launched together: the end of a layer, and the beginning of the next."""
+"""Stages that may be launched as one: the end of a layer, the beginning of the next, or both."""
 
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
-from tandem.plan.program import (
-    EventKind,
-    LaneShape,
-    OpKind,
-    Part,
-    ProgramOp,
-    ProgramTemplate,
-    Queue,
-)
+from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, ProgramTemplate, Queue
+from tandem.plan.template_builder import WEIGHTS
+from tandem.plan.weights import MLPS_APART, ON_CPU, Home
 
 
-def joined_stages(template: ProgramTemplate) -> frozenset[int]:
-    """Ordinals of the POST stages on the accelerator which the next layer's PRE follows at once,
-    over the same lanes and without a wait between, and of the last layer's.
+class LayerPart(NamedTuple):
+    """What is launched at once: the POST of a layer, the PRE of one, or both.
+
+    Attributes:
+        ends: the layer whose POST it is; None: it is a PRE alone.
+        begins: the layer whose PRE it is, the next one; None: it is a POST alone.
+    """
+
+    ends: int | None
+    begins: int | None
+
+
+def resident_parts(homes: Mapping[int, Home], num_layers: int) -> tuple[LayerPart, ...]:
+    """Between two layers' attention, whatever needs no weights but those that stay on the
+    accelerator, in order.
+
+    The first PRE there is left out: positions are rotated in it.
+
+    Args:
+        homes: by layer; others are resident.
+    """
+    found = [homes.get(layer, "resident") for layer in range(num_layers)]
+    parts = list[LayerPart]()
+    rotated = False
+    for layer, home in enumerate(found):
+        rotated = rotated or home not in ON_CPU
+        following = found[layer + 1] if layer + 1 < num_layers else None
+        # of layers whose MLP is apart the rest is resident
+        begins = layer + 1 if rotated and following in ("resident", *MLPS_APART) else None
+        ends = layer if home == "resident" else None
+        if ends is not None or begins is not None:
+            parts.append(LayerPart(ends, begins))
+    return tuple(parts)
+
+
+def layer_parts(template: ProgramTemplate) -> dict[int, LayerPart]:
+    """By the ordinal of its first stage on the accelerator: a POST with the next layer's PRE, where
+    that follows at once over the same lanes; and those that stand alone. Only stages that wait for
+    nothing and read no weights that come and go.
 
     A cohort's pass of its own is left out: it comes while the others' queries, keys and values are
     still read, so that it cannot use their memory.
     """
     stages = [op for op in template.ops if op.queue is Queue.ACCEL]
-    joined = {
-        op.ordinal
-        for op, following in pairwise(stages)
-        if _is_end(op, template.lanes) and _begins_next(op, following)
-    }
-    ends = (op for op in stages if op.event is EventKind.LANE_DONE)
-    return frozenset(joined | {op.ordinal for op in ends if _is_end(op, template.lanes)})
+    parts, begun = dict[int, LayerPart](), 0
+    for op, following in pairwise([*stages, None]):
+        assert op is not None
+        if _stays(op, Part.POST, template.lanes):
+            begins = following is not None and _begins_next(op, following, template.lanes)
+            parts[op.ordinal] = LayerPart(op.layer, op.layer + 1 if begins else None)
+            begun = following.ordinal if begins and following is not None else begun
+        elif _stays(op, Part.PRE, template.lanes) and op.ordinal != begun:
+            parts[op.ordinal] = LayerPart(None, op.layer)
+    return parts
 
 
-def _is_end(op: ProgramOp, lanes: tuple[LaneShape, ...]) -> bool:
-    whole = (op.kind, op.part) == (OpKind.STAGE, Part.POST) and not op.waits
-    return whole and all(lanes[lane].beside is None for lane in op.lanes)
+def _stays(op: ProgramOp, part: Part, lanes: tuple[LaneShape, ...]) -> bool:
+    """Whether an operation is such a stage, of lanes in the sweep."""
+    alone = (op.kind, op.part) == (OpKind.STAGE, part) and not op.waits
+    if not alone or any(ref.name.startswith(WEIGHTS) for ref in op.reads):
+        return False
+    return all(lanes[lane].beside is None for lane in op.lanes)
 
 
-def _begins_next(op: ProgramOp, following: ProgramOp) -> bool:
-    begins = (following.kind, following.part) == (OpKind.STAGE, Part.PRE) and not following.waits
-    return begins and following.layer == op.layer + 1 and following.lanes == op.lanes
+def _begins_next(op: ProgramOp, following: ProgramOp, lanes: tuple[LaneShape, ...]) -> bool:
+    follows = following.layer == op.layer + 1 and following.lanes == op.lanes
+    return follows and _stays(following, Part.PRE, lanes)

@@ -29,6 +29,7 @@ from tandem.spec.config import AttentionBackend
 from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
+    from tandem.plan.layer_launches import LayerPart
     from tandem.runtime.host_tasks import HostTasks
     from tandem.runtime.layer_runner import LayerRunner
 
@@ -60,20 +61,21 @@ class MachineSizes:
 
 @dataclass(frozen=True, slots=True)
 class GraphRoom:
-    """What graphs of decoding steps may take.
+    """What graphs are to be of, and what they may take.
 
     Attributes:
         max_rows: of a step that is one. max_blocks: of a row.
         limit_s: of recording. limit_bytes: of the device's memory.
-        hybrid: some steps are not the accelerator's alone; what it does in them between attentions
-            is launched as graphs, too.
+        whole: of steps that only decode on the accelerator; it has all layers.
+        parts: of layers of other steps: what the accelerator does in them between attentions.
     """
 
     max_rows: int
     max_blocks: int
     limit_s: float
     limit_bytes: int
-    hybrid: bool = False
+    whole: bool = True
+    parts: "tuple[LayerPart, ...]" = ()
 
 
 def build_machine(
@@ -96,7 +98,7 @@ def build_machine(
         {Tier.DEVICE: device, Tier.HOST: torch.device("cpu")},
         pin=pin,
         pinned_blocks=None if sizes.blocks is None else sizes.blocks.pinned_blocks,
-        spare=frozenset() if sizes.graphs is None else frozenset({Tier.DEVICE}),
+        spare=frozenset({Tier.DEVICE} if sizes.graphs and sizes.graphs.whole else ()),
     )
     arena = Arena(sizes.workspace_bytes)
     buffers = BufferSpace(arena)

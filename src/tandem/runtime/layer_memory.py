@@ -75,11 +75,14 @@ class LayerMemory:
             tuple((change(cos), change(sin)) for cos, sin in self.rotations),
         )
 
-    def attended(self) -> LayerState:
-        """A state that POST begins with, in this memory."""
-        return LayerState(
-            self.positions, self.residual, attention=self.attention, rotations=self.rotations
-        )
+    def entered(self, *, attended: bool) -> LayerState:
+        """A state that POST begins with, or PRE, in this memory."""
+        state = LayerState(self.positions, self.residual, rotations=self.rotations)
+        return replace(state, attention=self.attention) if attended else state
+
+    def takes(self, states: Sequence[LayerState]) -> bool:
+        """Whether states can be brought: the first PRE, which rotates positions, has been."""
+        return all(len(state.rotations) == len(self.rotations) for state in states)
 
     def keep(self, state: LayerState) -> None:
         """Bring here what PRE left in memory of its own."""
@@ -87,7 +90,8 @@ class LayerMemory:
             target.copy_(made)
 
     def bring(self, states: Sequence[LayerState]) -> "list[LayerMemory]":
-        """Bring states that POST begins with, one behind the other, but for what is there already.
+        """Bring states that POST or PRE begins with, one behind the other, but for what is there
+        already.
 
         Returns: each one's part.
         """
@@ -123,9 +127,9 @@ class LayerMemory:
 
 
 def _pairs(part: LayerMemory, state: LayerState) -> Iterator[tuple[Tensor, Tensor]]:
-    assert state.attention is not None
     yield part.residual, state.residual
-    yield part.attention, state.attention
+    if state.attention is not None:
+        yield part.attention, state.attention
     for (cos, sin), (own_cos, own_sin) in zip(part.rotations, state.rotations, strict=True):
         yield cos, own_cos
         yield sin, own_sin

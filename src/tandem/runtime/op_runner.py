@@ -167,7 +167,7 @@ class OpRunner:
             self._states.put(running, lane, state)
 
     def _run_pre(self, running: Running) -> None:
-        if self.layer_graphs is None or not self.layer_graphs.has_begun(running):
+        if self.layer_graphs is None or not self.layer_graphs.run(running):
             self._run_stage(running, self._model.stages(running.op.layer).pre)
 
     def _run_post(self, running: Running) -> None:

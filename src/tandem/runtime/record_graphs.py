@@ -10,35 +10,55 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.runtime.graph_maker import GraphMaker
+    from tandem.runtime.recording import Recording
 
 
 def record_graphs(
     machine: Machine, model: Model, room: GraphRoom, block_size: int, maker: "GraphMaker"
 ) -> None:
     """Have the machine launch decodes on the accelerator as graphs, where they can be recorded, and
-    the parts of hybrid steps with what is left of time and memory.
+    the parts of other steps with what is left of time and memory.
 
     Nothing may be in flight. What came of it, `graphs` and `layer_graphs` of the runner say.
     """
+    if machine.device.type == "cpu":  # emulated: a GPU's kernels do not ask what was chosen
+        model.hold_experts_still(room.max_rows)
+    left_s = room.limit_s
+    if room.whole:
+        made = _record_decodes(machine, model, room, block_size, maker)
+        if machine.contexts.graphs is None:
+            return  # nor could layers be
+        left_s = max(0.0, room.limit_s - made.seconds)
+    if room.parts:
+        _record_layers(machine, model, room, maker, left_s)
+
+
+def _record_decodes(
+    machine: Machine, model: Model, room: GraphRoom, block_size: int, maker: "GraphMaker"
+) -> "Recording":
     # Imported where there are graphs: a first token waits for what is imported.
     from tandem.plan.decode_sweep import row_buckets
     from tandem.runtime.decode_graphs import DecodeGraphs, DecodeSizes
 
-    if machine.device.type == "cpu":  # emulated: a GPU's kernels do not ask what was chosen
-        model.hold_experts_still(room.max_rows)
     runner, kernels = machine.runner, machine.runner.kernels[Tier.DEVICE]
     assert isinstance(kernels, StaticKernels)
-    spare = machine.kv.spare_block(Tier.DEVICE)
-    sizes = DecodeSizes(
-        row_buckets(room.max_rows), room.max_blocks, spare, block_size, model.spec.layer_windows
-    )
+    spare, windows = machine.kv.spare_block(Tier.DEVICE), model.spec.layer_windows
+    sizes = DecodeSizes(row_buckets(room.max_rows), room.max_blocks, spare, block_size, windows)
     graphs = DecodeGraphs(runner.run, machine.buffers, kernels, sizes, machine.device, maker)
     runner.graphs = graphs
     graphs.record(room.limit_s, room.limit_bytes)
-    machine.contexts.graphs = graphs
-    if room.hybrid and graphs.buckets:
-        from tandem.runtime.layer_graphs import LayerGraphs
+    if graphs.buckets:
+        machine.contexts.graphs = graphs
+    return graphs.recording
 
-        runner.layer_graphs = LayerGraphs(model, machine.buffers, sizes.buckets, maker)
-        left_s = max(0.0, room.limit_s - graphs.recording.seconds)
-        runner.layer_graphs.record(left_s, room.limit_bytes)
+
+def _record_layers(
+    machine: Machine, model: Model, room: GraphRoom, maker: "GraphMaker", limit_s: float
+) -> None:
+    from tandem.plan.decode_sweep import row_buckets
+    from tandem.runtime.layer_graphs import LayerGraphs
+
+    buckets = row_buckets(room.max_rows)
+    graphs = LayerGraphs(model, machine.buffers, room.parts, buckets, maker)
+    machine.runner.layer_graphs = graphs
+    graphs.record(limit_s, room.limit_bytes)

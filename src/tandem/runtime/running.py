@@ -10,10 +10,15 @@ from tandem.runtime.program_context import ProgramContext
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An operation being executed: what `run` and the buffers need to know of it."""
+    """An operation being executed: what `run` and the buffers need to know of it.
+
+    Attributes:
+        told_later: its end may be told with that of a later one (`plan.told_later`).
+    """
 
     op: ProgramOp
     context: ProgramContext
+    told_later: bool = False
 
     def __str__(self) -> str:
         step, op = self.context.program.step_id, self.op

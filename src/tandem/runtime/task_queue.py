@@ -45,7 +45,8 @@ class TaskQueue:
         self._under_way: dict[int, HostTask] = {}
         self._inputs: dict[int, list[tuple[Queue, int]]] = {}  # of those under way
         self._announced = Signal()  # up to where it is known who executes
-        self._submitted: SimpleQueue[Running | Completed | None] = SimpleQueue()
+        self._held: list[Running | Completed] = []  # to be told with the next one that is not
+        self._submitted: SimpleQueue[list[Running | Completed] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._report, name="tandem-cpu-report", daemon=True)
         self._thread.start()
 
@@ -65,8 +66,18 @@ class TaskQueue:
             # before it can end: whoever waits for its end reads the result
             task.publish()
             task.submit(after, self._point(Queue.CPU, running.value))
+        self._tell(running, running)
+
+    def _tell(self, running: Running, given: Running | Completed) -> None:
+        """Announce it and have it reported; where that may be later, with those behind it: a thread
+        that wakes up takes longer than what it then does.
+        """
+        self._held.append(given)
+        if running.told_later:
+            return
         self._announced.set(running.value)
-        self._submitted.put(running)
+        self._submitted.put(self._held)
+        self._held = []
 
     @staticmethod
     def takes(running: Running) -> bool:
@@ -87,7 +98,7 @@ class TaskQueue:
         execute(running)
         end_s = time.perf_counter()
         timeline.set(running.value)
-        self._submitted.put(Completed(running, begun_s, end_s))
+        self._tell(running, Completed(running, begun_s, end_s))
 
     def await_announced(self, value: int, timeout_s: float) -> bool:
         """Block until it is known who executes the operation with that number; False if `timeout_s`
@@ -111,25 +122,33 @@ class TaskQueue:
 
     def close(self) -> None:
         """Wait for all that was submitted, then end the thread."""
+        if self._held:  # what was to come behind them has failed
+            self._submitted.put(self._held)
         self._submitted.put(None)
         self._thread.join()
 
     def _report(self) -> None:
-        while (given := self._submitted.get()) is not None:
-            ran_here = isinstance(given, Completed)
-            running = given.running if ran_here else given
-            ended = given if ran_here else self._wait(running)
-            with self._lock:
-                self._under_way.pop(running.value, None)
-                self._inputs.pop(running.value, None)
-                abandoned = self._abandoned
-            if abandoned:
-                continue
-            if isinstance(ended, Completed):
-                self._completed(*ended)
-            else:
-                self.abandon()
-                self._failed(running, ended)
+        while (together := self._submitted.get()) is not None:
+            if isinstance(last := together[-1], Running):
+                self._wait(last)  # then the others have ended, too
+            for given in together:
+                self._report_one(given)
+
+    def _report_one(self, given: Running | Completed) -> None:
+        ran_here = isinstance(given, Completed)
+        running = given.running if ran_here else given
+        ended = given if ran_here else self._wait(running)
+        with self._lock:
+            self._under_way.pop(running.value, None)
+            self._inputs.pop(running.value, None)
+            abandoned = self._abandoned
+        if abandoned:
+            return
+        if isinstance(ended, Completed):
+            self._completed(*ended)
+        else:
+            self.abandon()
+            self._failed(running, ended)
 
     def _wait(self, running: Running) -> Completed | Exception:
         task = self._under_way[running.value]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from tandem.plan.events import Event, Failed
 from tandem.plan.executed_op import OpListener
 from tandem.plan.program import Queue, StepProgram
+from tandem.plan.told_later import told_later
+from tandem.runtime.by_template import ByTemplate
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
 from tandem.runtime.op_starts import OpStarts
@@ -45,9 +47,14 @@ class QueueDriver(Protocol):
         """
         ...
 
-    def done(self, queue: Queue, value: int, running: Running, begun_s: float) -> None:
+    def done(
+        self, queue: Queue, value: int, running: Running, begun_s: float, *, later: bool = False
+    ) -> None:
         """`running` has been launched as number `value` of its queue, from `begun_s` on; when it
         has completed, raise the timeline and call back the executor's `completed`.
+
+        Args:
+            later: that may wait for the next operation of the queue without this.
         """
         ...
 
@@ -90,6 +97,7 @@ class ThreadedExecutor:
         self._arrived = threading.Condition()
         self._failed = threading.Event()
         self._order, self._starts = ReportOrder(), OpStarts()
+        self._told_later = ByTemplate(told_later)
         self._order_lock = threading.Lock()
 
     def start(self, driver: QueueDriver, value_waits: "ValueWaits | None" = None) -> None:
@@ -127,8 +135,11 @@ class ThreadedExecutor:
         assert self._driver is not None, "started before"
         with self._driver.submitting():
             context = self._machine.prepare(program)
-        for op in context.program.template.ops:
-            self._inboxes[op.queue].put(Running(op, context))
+        template = context.program.template
+        later = self._told_later(template)
+        for op in template.ops:
+            running = Running(op, context, told_later=(op.queue, op.ordinal) in later)
+            self._inboxes[op.queue].put(running)
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events so far; with `wait`, at least one."""
@@ -209,7 +220,8 @@ class ThreadedExecutor:
                 elif self._await(queue, running, driver):
                     begun_s = time.perf_counter()
                     self._machine.runner.run(running)
-                    driver.done(queue, running.value, running, begun_s)
+                    value, later = running.value, running.told_later
+                    driver.done(queue, value, running, begun_s, later=later)
             except Exception as error:  # noqa: BLE001 - reported as Failed
                 self.failed(running, error)
 
@@ -285,8 +297,11 @@ class HostDriver:
         """Block until the other queue has come so far, for a second at most."""
         return self._executor.timelines[on].wait(value, _LIVENESS_CHECK_S)
 
-    def done(self, queue: Queue, value: int, running: Running, begun_s: float) -> None:
-        """Raise the timeline and report."""
+    def done(
+        self, queue: Queue, value: int, running: Running, begun_s: float, *, later: bool = False
+    ) -> None:
+        """Raise the timeline and report: it is known already."""
+        del later
         end_s = time.perf_counter()
         self._executor.timelines[queue].set(value)
         self._executor.completed(running, begun_s, end_s)

@@ -271,6 +271,28 @@ def test_completions_are_reported_in_order_of_each_queue(harness: Harness) -> No
     harness.driver.close()
 
 
+def test_ends_that_may_wait_are_told_with_the_next_each_with_its_own_moment(
+    harness: Harness,
+) -> None:
+    harness.accel.immediate = False
+    for value, later in enumerate((True, True, False, True), 1):
+        harness.driver.done(Queue.ACCEL, value, f"op {value}", 0.0, later=later)
+    first, second, third, _ = harness.accel.recorded
+    for event in (first, second, third):
+        assert not harness.driver._finished[Queue.ACCEL].reached(1)
+        event.complete()
+    harness.await_reports(3)
+    assert harness.reports == ["op 1", "op 2", "op 3"]
+    assert harness.driver._finished[Queue.ACCEL].reached(3)
+    assert harness.ends_s == sorted(harness.ends_s)
+    assert len(set(harness.ends_s)) == 3
+    # who waits for one in the middle, or for the last one, waits for that
+    assert harness.driver.wait(Queue.ACCEL, Queue.ACCEL, 2)
+    harness.accel.recorded[-1].complete()
+    harness.driver.close()
+    assert harness.reports[3:] == ["op 4"], "nothing behind it came"
+
+
 def test_ends_are_on_the_hosts_clock_even_if_the_anchor_is_renewed_meanwhile(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,8 +42,10 @@ def with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def with_flashinfer(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrapper = prompt_libraries.BatchPrefillWithPagedKVCacheWrapper
-    library = SimpleNamespace(BatchPrefillWithPagedKVCacheWrapper=wrapper)
+    library = SimpleNamespace(
+        BatchPrefillWithPagedKVCacheWrapper=prompt_libraries.BatchPrefillWithPagedKVCacheWrapper,
+        BatchDecodeWithPagedKVCacheWrapper=prompt_libraries.BatchDecodeWithPagedKVCacheWrapper,
+    )
     monkeypatch.setitem(sys.modules, "flashinfer", library)
 
 
@@ -152,7 +154,7 @@ def test_an_engine_s_kernels_are_those_that_are_named(monkeypatch: pytest.Monkey
         )
         return made[Tier.DEVICE].name
 
-    assert named("flashinfer") == "FlashInfer for prompts, Triton kernels for the rest"
+    assert named("flashinfer") == "FlashInfer for prompts and decodes, Triton kernels for the rest"
     assert named("auto") == named("triton") == "Triton kernels"
     monkeypatch.setitem(sys.modules, "flashinfer", None)
     with pytest.raises(ConfigError, match="--attention-backend flashinfer cannot be"):

@@ -1,15 +1,18 @@
 """Graphs of decodes: charged where they fit, left out where not, refused where asked for."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.unit.engine.small_model import FLOAT32, SPEC
 
 from tandem.engine.sizing.capacities import Capacities
-from tandem.engine.sizing.graph_choice import LABEL
+from tandem.engine.sizing.graph_choice import LABEL, with_graphs
 from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
 from tandem.memory.workspace import LargestStep, StepMemory
-from tandem.plan.weights import homes_by_layer
+from tandem.plan.layer_launches import resident_parts
+from tandem.plan.weights import Home, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
@@ -66,8 +69,8 @@ def test_layers_of_hybrid_steps_are_charged_where_the_host_may_have_a_part() -> 
     hybrid = plan(replace(CONFIG, strategy="ride-along"), ROOMY)
     assert device_only.graphs is not None
     assert hybrid.graphs is not None
-    assert not device_only.graphs.hybrid
-    assert hybrid.graphs.hybrid
+    assert device_only.graphs.parts == ()
+    assert hybrid.graphs.parts == resident_parts({}, SPEC.num_layers)
     layers = hybrid.graphs.size_bytes - device_only.graphs.size_bytes
     # at most what is held from one attention to the next, and the driver's part of each graph
     rows, memory = hybrid.graphs.max_rows, StepMemory(SPEC, DType.FLOAT32)
@@ -125,6 +128,60 @@ def test_layers_stay_on_the_accelerator_rather_than_graphs() -> None:
     )
     with pytest.raises(ConfigError):
         plan(replace(CONFIG, cuda_graphs="on"), tight, spec)
+
+
+EIGHT = replace(SPEC, num_layers=8)
+_TURNS: tuple[Home, ...] = ("resident", "streamed") * 4
+
+
+def placing(folder: Path, *homes: Home) -> EngineConfig:
+    """Of eight layers, from the first on; on an emulated accelerator that has graphs unasked."""
+    runs = [{"first_layer": n, "last_layer": n, "home": home} for n, home in enumerate(homes)]
+    file = folder / "placement.json"
+    file.write_text(json.dumps({"layers": runs}))
+    return replace(CONFIG, placement=str(file), strategy="gpu-only")
+
+
+def test_layers_that_stay_have_graphs_beside_those_that_come(tmp_path: Path) -> None:
+    config, emulated = placing(tmp_path, *_TURNS), replace(ROOMY, real=False)
+    memory = plan(config, emulated, EIGHT)
+    without = plan(replace(config, cuda_graphs="off"), emulated, EIGHT)
+    assert memory.plan.weights == without.plan.weights
+    graphs = memory.graphs
+    assert graphs is not None
+    assert not graphs.whole
+    assert graphs.parts == resident_parts(dict(enumerate(_TURNS)), 8)
+    # no spare block, no inputs: what a step of so many rows takes, and what lies between layers
+    sizes = StepMemory(EIGHT, DType.FLOAT32)
+    assert graphs.size_bytes == sizes.decode_bytes(4) + sizes.between_bytes(4)
+    assert charged_bytes(memory) == graphs.size_bytes
+    assert not any("one operation at a time" in note for note in memory.plan.notes)
+
+
+def test_without_a_layer_that_stays_there_are_none(tmp_path: Path) -> None:
+    homes: tuple[Home, ...] = ("streamed",) * 8
+    config = placing(tmp_path, *homes)
+    memory = plan(config, ROOMY, EIGHT)
+    assert memory.graphs is None
+    assert memory.plan.notes[-1].endswith("at a time: no layer's weights stay on the accelerator")
+    with pytest.raises(ConfigError, match="--cuda-graphs on cannot be: no layer's weights stay"):
+        plan(replace(config, cuda_graphs="on"), ROOMY, EIGHT)
+
+
+def test_no_weights_leave_the_accelerator_for_graphs_unless_they_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    fewer = plan(placing(tmp_path, *_TURNS), ROOMY, EIGHT)
+    more = plan(replace(placing(tmp_path, *_TURNS[2:]), cuda_graphs="off"), ROOMY, EIGHT)
+    chosen = with_graphs(CONFIG, EIGHT, ROOMY, lambda graphs: fewer if graphs else more)
+    assert chosen.graphs is None
+    assert chosen.plan.weights == more.plan.weights
+    assert chosen.plan.notes[-1] == (
+        "steps are launched one operation at a time: weights would have to leave the accelerator "
+        "for graphs"
+    )
+    asked = replace(CONFIG, cuda_graphs="on")
+    assert with_graphs(asked, EIGHT, ROOMY, lambda graphs: fewer if graphs else more) == fewer
 
 
 def test_without_an_accelerator_there_is_nothing_to_launch() -> None:

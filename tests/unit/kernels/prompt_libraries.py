@@ -3,7 +3,7 @@ documented, in float64 on the CPU.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -173,3 +173,52 @@ class BatchPrefillWithPagedKVCacheWrapper:
             outs.append(out)
             lses.append(lse.T / math.log(2.0))
         return torch.cat(outs).to(q.dtype), torch.cat(lses).float()
+
+
+class BatchDecodeWithPagedKVCacheWrapper:
+    """FlashInfer's, of as much as is used."""
+
+    made: ClassVar[list[bool]] = []
+
+    def __init__(
+        self,
+        float_workspace_buffer: Tensor,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        use_tensor_cores: bool = False,
+    ) -> None:
+        assert float_workspace_buffer.dtype is torch.uint8
+        assert kv_layout == "HND"
+        assert not use_cuda_graph
+        self.made.append(use_tensor_cores)
+        self._wrapper = BatchPrefillWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout)
+
+    def plan(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        last_page_len: Tensor,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        *,
+        window_left: int = -1,
+        logits_soft_cap: float | None = None,
+        q_data_type: torch.dtype = torch.float16,
+        kv_data_type: torch.dtype | None = None,
+        sm_scale: float | None = None,
+    ) -> None:
+        """A token to a row."""
+        starts = torch.arange(len(indptr), dtype=torch.int32)
+        self._wrapper.plan(
+            starts, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size,
+            causal=True, sm_scale=sm_scale, window_left=window_left,
+            logits_soft_cap=logits_soft_cap, q_data_type=q_data_type, kv_data_type=kv_data_type,
+        )  # fmt: skip
+
+    def run(
+        self, q: Tensor, paged_kv_cache: Tensor, *, return_lse: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The second result is [rows, heads], in base 2."""
+        return self._wrapper.run(q, paged_kv_cache, return_lse=return_lse)

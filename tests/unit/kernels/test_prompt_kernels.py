@@ -30,7 +30,8 @@ if DEVICE != CPU:
     pytest.skip("the stand-ins are of the CPU", allow_module_level=True)
 
 LIBRARY = SimpleNamespace(
-    BatchPrefillWithPagedKVCacheWrapper=prompt_libraries.BatchPrefillWithPagedKVCacheWrapper
+    BatchPrefillWithPagedKVCacheWrapper=prompt_libraries.BatchPrefillWithPagedKVCacheWrapper,
+    BatchDecodeWithPagedKVCacheWrapper=prompt_libraries.BatchDecodeWithPagedKVCacheWrapper,
 )
 Maker = Callable[[AttentionCase, float], PromptLibrary]
 
@@ -92,6 +93,32 @@ def test_prompts_chunks_and_decode_in_one_lane(make: Maker, group: int, head_dim
     rows = [(20, 1), (70, 1), (150, 90), (9, 2), (8, 8), (16, 16), (17, 17), (64, 3)]
     case = make_case(rows, group=group, head_dim=head_dim)
     check(attend(make_tier(case), make), exact_attention(case))
+
+
+@pytest.mark.parametrize(("window", "soft_cap"), [(0, 0.0), (1, 0.0), (40, 0.0), (0, 2.0)])
+@pytest.mark.parametrize("group", [1, 3, 4])
+def test_rows_of_one_token_by_flashinfer_s_own_kernels(
+    group: int, window: int, soft_cap: float
+) -> None:
+    """Its sums of exponentials are in base 2; blocks behind a row's own are not read."""
+    case = make_case([(1, 1), (16, 1), (17, 1), (100, 1), (64, 1)], group=group, head_dim=16)
+    tier, made = make_tier(case), prompt_libraries.BatchDecodeWithPagedKVCacheWrapper.made
+    kernels = PromptKernels(kernels_of(case, soft_cap=soft_cap), flashinfer(case, soft_cap))
+    made.clear()
+    planned = kernels.plan(tier.attention, window)
+    assert (planned.own, planned.prompts) == (None, None)
+    assert planned.num_tokens == 5
+    result = kernels.attend(tier.query, tier.pages, planned)
+    check(result, exact_attention(case, window=window, soft_cap=soft_cap))
+    assert made == [group >= 4]
+
+
+def test_rows_of_one_token_stay_with_our_kernels_beside_libraries_without_such() -> None:
+    case = make_case([(20, 1), (70, 1)], group=2)
+    for make in (varlen, varlen_2_11, efficient):
+        planned = PromptKernels(kernels_of(case), make(case, 0.0)).plan(make_tier(case).attention)
+        assert planned.own is not None
+        assert planned.decodes is None
 
 
 @ALL

@@ -11,6 +11,7 @@ from tests.support.setups import Setup
 from torch import Tensor
 
 from tandem.models.layer_state import LayerState
+from tandem.plan.layer_launches import resident_parts
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.graph_maker import EmulatedGraphs, GraphError
@@ -20,6 +21,7 @@ from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 LAYERS = 3
+PARTS = resident_parts({}, LAYERS)
 
 
 class Forgetful(EmulatedGraphs):
@@ -51,7 +53,7 @@ def recorded(
     maker: EmulatedGraphs, limit_s: float = 60.0, limit_bytes: int = 1 << 30
 ) -> LayerGraphs:
     buffers = BufferSpace(Arena())
-    graphs = LayerGraphs(tiny_model(num_layers=LAYERS), buffers, (1, 2, 4), maker)
+    graphs = LayerGraphs(tiny_model(num_layers=LAYERS), buffers, PARTS, (1, 2, 4), maker)
     graphs.record(limit_s, limit_bytes)
     return graphs
 
@@ -107,7 +109,7 @@ def test_memory_is_that_of_the_largest_number_of_tokens_for_which_there_is_some(
 
     monkeypatch.setattr(LayerGraphs, "_allocate", narrow)
     model = tiny_model(num_layers=LAYERS)
-    graphs = LayerGraphs(model, BufferSpace(Arena()), (1, 2, 3, 4, 6, 8), Narrow())
+    graphs = LayerGraphs(model, BufferSpace(Arena()), PARTS, (1, 2, 3, 4, 6, 8), Narrow())
     graphs.record(60.0, 1 << 30)
     assert graphs.buckets == (1, 2, 3, 4)
     assert sizes == [8, 6, 4]

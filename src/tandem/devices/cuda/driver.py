@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -45,6 +46,16 @@ def open_stream_counters(
         other = torch.cuda.Stream(device)
         counters.enable_waits(stream.cuda_stream, stream.query, other.cuda_stream)
     return counters
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched(Generic[RunningT]):
+    """An operation that a stream has been given, and what marks its end."""
+
+    value: int
+    event: torch.cuda.Event
+    running: RunningT
+    begun_s: float
 
 
 class CudaDriver(Generic[RunningT]):
@@ -94,8 +105,9 @@ class CudaDriver(Generic[RunningT]):
         self._lock = threading.Lock()
         self._clock = EventClock(device)
         self._reapers = {
-            queue: SimpleQueue[tuple[int, RunningT, float] | None]() for queue in _STREAMS
+            queue: SimpleQueue[list[_Launched[RunningT]] | None]() for queue in _STREAMS
         }
+        self._held: dict[Queue, list[_Launched[RunningT]]] = {queue: [] for queue in _STREAMS}
         self._threads = [
             threading.Thread(
                 target=self._reap, args=(queue,), name=f"tandem-reap-{queue}", daemon=True
@@ -166,8 +178,14 @@ class CudaDriver(Generic[RunningT]):
                 with suppress(ValueError):  # it has come further meanwhile
                     cpu.set(awaited)
 
-    def done(self, queue: Queue, value: int, running: RunningT, begun_s: float) -> None:
-        """Record the operation's end on its stream, or raise the CPU queue's timeline at once."""
+    def done(
+        self, queue: Queue, value: int, running: RunningT, begun_s: float, *, later: bool = False
+    ) -> None:
+        """Record the operation's end on its stream, or raise the CPU queue's timeline at once.
+
+        Each end is an event of its own, since steps are priced by when operations end; one thread
+        wakes up for those that may be told together.
+        """
         if queue not in self._streams:
             end_s = time.perf_counter()
             self._finished[queue].set(value)
@@ -181,31 +199,41 @@ class CudaDriver(Generic[RunningT]):
         if self._counters is not None and by_stream:
             self._counters.write(self._streams[queue].cuda_stream, queue, value)
         event.record(self._streams[queue])
+        self._held[queue].append(_Launched(value, event, running, begun_s))
+        if later:
+            return
+        self._tell(queue)
+
+    def _tell(self, queue: Queue) -> None:
+        """Let others wait for what has been launched, and have its end reported."""
+        together, self._held[queue] = self._held[queue], []
+        value = together[-1].value
         with self._lock:
-            self._events[queue][value] = event
+            self._events[queue].update((each.value, each.event) for each in together)
             if queue in self._standing:
                 self._stands[queue, value] = self._standing.pop(queue)
         self._launched[queue].set(value)
-        self._reapers[queue].put((value, running, begun_s))
+        self._reapers[queue].put(together)
 
     def _reap(self, queue: Queue) -> None:
         torch.cuda.set_device(self._device)
-        while (entry := self._reapers[queue].get()) is not None:
-            value, running, begun_s = entry
-            event = self._events[queue][value]
+        while (together := self._reapers[queue].get()) is not None:
+            last = together[-1]
             try:
-                self._await_cpu(queue, value)
-                event.synchronize()
+                self._await_cpu(queue, last.value)
+                last.event.synchronize()  # the others' have been reached before
                 if queue not in self._raised_by_streams:
-                    self._finished[queue].set(value)
-                end_s = self._clock.moment_s(event)
+                    self._finished[queue].set(last.value)
+                ends_s = [self._clock.moment_s(each.event) for each in together]
             except Exception as error:  # noqa: BLE001 - a device error is the engine's end
                 self._broken = True
-                self._failed(running, error)
+                self._failed(together[0].running, error)
                 continue
             with self._lock:
-                del self._events[queue][value]
-            self._completed(running, begun_s, end_s)
+                for each in together:
+                    del self._events[queue][each.value]
+            for each, end_s in zip(together, ends_s, strict=True):
+                self._completed(each.running, each.begun_s, end_s)
 
     def _await_cpu(self, queue: Queue, value: int) -> None:
         """A stream that waits is let go on if the CPU does not come in time.
@@ -224,7 +252,9 @@ class CudaDriver(Generic[RunningT]):
 
     def close(self) -> None:
         """Wait for all streams, then end the reporting threads."""
-        for inbox in self._reapers.values():
+        for queue, inbox in self._reapers.items():
+            if self._held[queue]:  # what was to come behind them has failed
+                self._tell(queue)
             inbox.put(None)
         for thread in self._threads:
             thread.join()

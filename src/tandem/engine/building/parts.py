@@ -80,6 +80,8 @@ def build_parts(
         # beside an accelerator reads have an order of their own
         on_disk = layers.usual.on_disk or disk_layers(memory.plan.weights)
         model = _load(situation, memory, layers, on_disk, progress)
+        if memory.graphs is not None:
+            model.native = None  # graphs are of torch's operations: compiled ones are not recorded
         memory = _with_measured_workspace(situation, memory, model)
         target = situation.target
         assembled = assemble(config, model, memory, target.choice, listeners)
@@ -100,8 +102,6 @@ def _load(
     spec, pool = situation.spec, situation.pool
     if pool is None and layers.uses_cpu:
         pool = open_pool()
-    if memory.graphs is not None:
-        pool = None  # graphs are of torch's operations, compiled ones would not be recorded
     if on_disk:
         copied, computed = layers.usual.streamed.on_disk, layers.usual.read_on_cpu
         require_compiled(spec, computes=bool(computed or not copied))
@@ -125,7 +125,7 @@ def _with_measured_workspace(situation: Situation, memory: MemoryPlan, model: Mo
 def _graph_notes(config: EngineConfig, machine: Machine) -> tuple[str, ...]:
     """What came of recording graphs, if it was tried."""
     graphs, layers = machine.runner.graphs, machine.runner.layer_graphs
-    if graphs is None:
+    if graphs is None and layers is None:
         return ()
     from tandem.engine.sizing.graph_choice import recorded_notes
 
@@ -198,5 +198,7 @@ def _graph_room(graphs: "GraphChoice", host_blocks: int) -> GraphRoom:
         graphs.max_blocks,
         RECORDING_LIMIT_S,
         graphs.size_bytes,
-        hybrid=graphs.hybrid and host_blocks > 0,
+        graphs.whole,
+        # a step of the accelerator's alone is one graph, or as large as its launches do not matter
+        graphs.parts if host_blocks or not graphs.whole else (),
     )

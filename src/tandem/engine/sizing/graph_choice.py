@@ -1,6 +1,6 @@
 """Whether decoding steps are launched as graphs, and what they are given of memory. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,8 @@ from tandem.engine.sizing.capacities import Capacities
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
 from tandem.plan.decode_sweep import MAX_BUCKET_ROWS, row_buckets
-from tandem.plan.weights import homes_by_layer
+from tandem.plan.layer_launches import LayerPart, resident_parts
+from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ModelSpec
@@ -29,6 +30,7 @@ blocks and one of its small ones, code that is loaded meanwhile. Recording ends 
 than is set aside."""
 _LAYER_GRAPH_BYTES = 128 * KIB
 """The driver's objects, of a graph of a layer or of a layer in a whole step's: not measured yet."""
+_STAYING = "what stays on the accelerator between two layers' attention is"
 _ROW_BYTES, _TABLE_BYTES = 5 * 8 + 9, 4  # of a row, its likeliest token too; of one of its blocks
 
 
@@ -39,13 +41,15 @@ class GraphChoice:
     Attributes:
         max_rows: of a step that is one. max_blocks: of a row.
         size_bytes: of accelerator memory.
-        hybrid: the layers of steps in which the host has a part are graphs, too.
+        whole: steps that only decode on the accelerator, which has all layers.
+        parts: of layers there, in steps of which others have a part.
     """
 
     max_rows: int
     max_blocks: int
     size_bytes: int
-    hybrid: bool
+    whole: bool
+    parts: tuple[LayerPart, ...] = ()
 
 
 def with_graphs(
@@ -69,7 +73,7 @@ def with_graphs(
             "--accelerator cuda",
             param="cuda_graphs",
         )
-    reason = reason_against_graphs(config, spec, capacities)
+    reason, without = reason_against_graphs(config, spec, capacities), None
     if reason is None:
         try:
             memory = plan(True)
@@ -78,21 +82,21 @@ def with_graphs(
                 raise
             reason = "there is no room for them"
         else:
-            if _all_resident(memory):
+            if memory.graphs is not None and (memory.graphs.whole or config.cuda_graphs == "on"):
                 return memory
-            reason = "not all layers are on the accelerator, with room for graphs beside them"
+            reason = "no layer's weights stay on the accelerator"
+            if memory.graphs is not None:
+                without = plan(False)
+                if without.plan.weights == memory.plan.weights:
+                    return memory
+                reason = "weights would have to leave the accelerator for graphs"
     if config.cuda_graphs == "on":
         raise ConfigError(
             f"--cuda-graphs on cannot be: {reason}; leave it out", param="cuda_graphs"
         )
-    memory = plan(False)
+    memory = without or plan(False)
     notes = (*memory.plan.notes, f"steps are launched one operation at a time: {reason}")
     return replace(memory, plan=replace(memory.plan, notes=notes))
-
-
-def _all_resident(memory: "MemoryPlan") -> bool:
-    homes = homes_by_layer(memory.plan.weights).values()
-    return all(home == "resident" for home in homes)
 
 
 def reason_against_graphs(
@@ -115,45 +119,66 @@ def choose_graphs(
     page: KVPageSpec,
     capacities: Capacities,
     max_tokens: int,
+    placement: Iterable[WeightPlacement] = (),
     *,
     hybrid: bool,
-) -> GraphChoice:
-    """Graphs of as many rows as may decode at once.
+) -> GraphChoice | None:
+    """Graphs of as many rows as may decode at once; None: nothing can be one.
 
     Args:
         max_tokens: of a row.
-        hybrid: the host may have a part in steps.
+        placement: of layers that may not be resident.
+        hybrid: the host may attend to keys in steps.
     """
+    homes = homes_by_layer(placement)
+    whole = all(home == "resident" for home in homes.values())
+    parts = resident_parts(homes, spec.num_layers) if hybrid or not whole else ()
+    if not whole and not parts:
+        return None
     rows = min(config.max_num_seqs, MAX_BUCKET_ROWS)
     blocks = page.blocks_for_tokens(max_tokens)
     memory = StepMemory(spec, precision.activations)
     size = memory.decode_bytes(rows)
-    size += rows * (_ROW_BYTES + blocks * _TABLE_BYTES)
-    size += page.bytes_per_block  # the spare block, which rows write to that pad a step
-    graphs = 2 if hybrid else 1  # of a layer, for each number of rows
-    if hybrid:
+    if whole:
+        size += rows * (_ROW_BYTES + blocks * _TABLE_BYTES)
+        size += page.bytes_per_block  # the spare block, which rows write to that pad a step
+    if parts:
         size += memory.between_bytes(rows)
     if capacities.real:
-        count = graphs * spec.num_layers * len(row_buckets(rows))
-        size += _DRIVER_BYTES + count * _LAYER_GRAPH_BYTES
-    return GraphChoice(rows, blocks, size, hybrid)
+        graphs = (spec.num_layers if whole else 0) + len(parts)  # for each number of rows
+        size += _DRIVER_BYTES + graphs * len(row_buckets(rows)) * _LAYER_GRAPH_BYTES
+    return GraphChoice(rows, blocks, size, whole, parts)
+
+
+def charged(graphs: GraphChoice | None) -> dict[str, int]:
+    """What graphs take of the accelerator's memory, by its label."""
+    return {LABEL: 0 if graphs is None else graphs.size_bytes}
 
 
 def recorded_notes(
-    config: EngineConfig, graphs: "DecodeGraphs", layers: "LayerGraphs | None"
+    config: EngineConfig, graphs: "DecodeGraphs | None", layers: "LayerGraphs | None"
 ) -> tuple[str, ...]:
     """What came of recording, a line for each kind of steps.
+
+    Args:
+        graphs: of whole steps. layers: of others' layers. None: they were not to be.
 
     Raises:
         ConfigError: nothing, though graphs are asked for.
     """
-    problem = graphs.recording.problem
-    if not graphs.buckets:
+    first = graphs or layers
+    if first is None:
+        return ()
+    if not first.buckets:
+        problem = first.recording.problem
         if config.cuda_graphs == "on":
             raise ConfigError(
                 f"--cuda-graphs on cannot be: {problem}; leave it out", param="cuda_graphs"
             )
         return (f"steps are launched one operation at a time: {problem}",)
+    if graphs is None:
+        assert layers is not None
+        return (_recorded(_STAYING, "tokens", layers, layers.recording.taken_bytes),)
     told = _recorded("steps that only decode are", "rows", graphs, graphs.recording.taken_bytes)
     if layers is None:
         return (told,)

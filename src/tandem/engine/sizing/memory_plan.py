@@ -1,6 +1,7 @@
 """From configuration and capacities to an `OnlinePlan`: how large everything is. Pure."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -179,19 +180,25 @@ def _plan(asked: _Asked) -> MemoryPlan:
     largest = largest_step(config, capacities, planned)
     workspace = workspace_bytes(spec, precision.activations, largest)
     around = _around(config, capacities, workspace, asked.measured_workspace_bytes)
-    recorded = None
+    graphs_of, recorded = None, None
     if asked.graphs:
-        from tandem.engine.sizing.graph_choice import LABEL, choose_graphs
+        from tandem.engine.sizing.graph_choice import charged, choose_graphs
 
         hybrid = largest.tiers > 1
-        recorded = choose_graphs(config, spec, precision, page, capacities, wanted, hybrid=hybrid)
-        around[LABEL] = recorded.size_bytes
+        graphs_of = partial(
+            choose_graphs, config, spec, precision, page, capacities, wanted, hybrid=hybrid
+        )
+        # of all layers, while it is not known which stay: hardly fewer than of some
+        around |= charged(graphs_of())
     sizes, use = WeightSizes.of(spec, precision), asked.expert_use()
     sizes = replace(sizes, direct=config.disk_io == "gpudirect")
     room = MemoryBudget(capacities.device_location, capacities.device_bytes, around)
     placed = _placed(asked, sizes, room, page, largest, use)
     placement, sizes = placed.layers, sizes.with_embedding(placed.embedding)
     check_placement(config, placement)
+    if graphs_of is not None:
+        recorded = graphs_of(placement)
+        around |= charged(recorded)
     device, host = _budgets(sizes, placement, around, capacities)
     notes = asked.notes + void_host_layers(config, placement)
     if planned is None:
