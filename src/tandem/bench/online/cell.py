@@ -45,8 +45,8 @@ class Load:
 
     def life_s(self, rates: Rates) -> float:
         """In which a slowest request is served, by prediction. So long passes before a window:
-        while time stands still cohorts join more often than they will, so that fewer requests lie on the
-        host, and requests are evenly apart, so that memory is not short yet.
+        while time stands still cohorts join more often than they will, so that fewer requests lie
+        on the host, and requests are evenly apart, so that memory is not short yet.
         """
         return rates.ttft_s + self.generated_tokens * rates.worst_tpot_s
 
