@@ -59,7 +59,8 @@ class Planned:
     def counted_rows(self) -> int:
         """Requests that run at once in the mean: the plan may allow more while they are young."""
         assert self.option is not None, f"{self.policy} cannot run this"
-        return num_places(self.question, self.option.candidate)
+        assert self.plan is not None
+        return min(num_places(self.question, self.option.candidate), self.plan.max_num_seqs)
 
     def describe(self) -> str:
         """What it does, in a line."""
