@@ -26,11 +26,12 @@ def more_while_young(
     """Requests on the accelerator beyond those that are counted.
 
     None where they hold next to the same at any age, where a time per token is to be kept, which
-    those break that are preempted when all have grown, and where they lie in both tiers.
+    those break that are preempted when all have grown, where they lie in both tiers, and beside
+    long prompts, which those would read again.
     """
     rows = candidate.device_rows
     bounded = question.tpot_bound_s is not None or question.objective == "latency"
-    if bounded or rows <= 1 or candidate.device_share:
+    if bounded or rows <= 1 or candidate.device_share or not question.lengths.prompts_are_rows:
         return 0
     held = footprint.held
     younger = _YOUNGER * held.deviation * math.sqrt(rows)
