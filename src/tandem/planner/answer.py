@@ -24,6 +24,7 @@ from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.sensitivity import Sensitivity, begin_sensitivities
 from tandem.planner.shortfall import describe_shortfall, find_shortfall
+from tandem.planner.while_young import more_while_young
 from tandem.planner.wrong_rates import numbers
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import duration_to_allow, format_duration, format_size
@@ -290,8 +291,13 @@ def compare_policies(search: Search, in_step: InStep | None = None) -> tuple[Pol
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:
-    """What the engine executes."""
-    return engine_plan(search.question, search.footprint, option)
+    """What the engine executes; of requests that are out of step, more of them while they are young
+    than are counted.
+    """
+    question, footprint, more = search.question, search.footprint, 0
+    if option.in_step_per_s is None:
+        more = more_while_young(question, footprint, search.predictor, option.candidate)
+    return engine_plan(question, footprint, option, more)
 
 
 def _job_s(search: Search, chosen: Option, arrivals: Arrivals | None) -> float:

@@ -10,15 +10,21 @@ from tandem.planner.places import num_places
 from tandem.planner.question import Question
 
 
-def engine_plan(question: Question, footprint: Footprint, option: Option) -> OnlinePlan:
-    """What the engine executes."""
+def engine_plan(
+    question: Question, footprint: Footprint, option: Option, more: int = 0
+) -> OnlinePlan:
+    """What the engine executes.
+
+    Args:
+        more: requests on the accelerator than are counted, as `more_while_young`.
+    """
     candidate = option.candidate
     longest = question.lengths.longest_tokens
-    places = num_places(question, candidate)
-    beside = places - candidate.rows  # whose prompt is read, in either tier
+    places = num_places(question, candidate) + more
+    beside = places - candidate.rows - more  # whose prompt is read, in either tier
     held = places * footprint.longest_blocks
     most = with_growth_reserve(places, held)
-    device_blocks = min(most, footprint.device_blocks(candidate))
+    device_blocks = min(most, footprint.device_blocks(candidate, more))
     return OnlinePlan(
         strategy=candidate.strategy,
         weights=candidate.placement(question.model),
@@ -36,7 +42,7 @@ def engine_plan(question: Question, footprint: Footprint, option: Option) -> Onl
         interposition_budget=candidate.passes,
         kv_placement=candidate.kv_placement,
         max_host_seqs=candidate.max_host_seqs and candidate.max_host_seqs + beside,
-        max_device_seqs=candidate.max_device_seqs and candidate.max_device_seqs + beside,
+        max_device_seqs=candidate.max_device_seqs and candidate.max_device_seqs + beside + more,
         prompts_on_device=candidate.reads_here,
         split_blocks=_split_blocks(candidate, device_blocks),
     )

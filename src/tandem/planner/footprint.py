@@ -171,10 +171,10 @@ class Footprint:
         scratch = 0 if self._q.host_only else KERNEL_SCRATCH_BYTES
         return self._step_memory.largest_bytes(step) + scratch + rows * _SLOT_BYTES
 
-    def workspace_of(self, candidate: Candidate) -> int:
-        """Likewise, of the engine that executes a candidate."""
-        places = num_places(self._q, candidate)
-        beside = places - candidate.rows  # whose prompt is read, in either tier
+    def workspace_of(self, candidate: Candidate, more: int = 0) -> int:
+        """Likewise, of the engine that executes a candidate; arguments as of `engine_plan`."""
+        places = num_places(self._q, candidate) + more
+        beside = places - candidate.rows  # whose prompt is read, in either tier, or that are young
         return self.workspace(
             candidate.strategy,
             places,
@@ -194,9 +194,9 @@ class Footprint:
         """What weights leave for pages in the host's memory."""
         return self._q.host_bytes - self.hosted_bytes(elsewhere)
 
-    def device_blocks(self, candidate: Candidate) -> int:
-        """Blocks that the accelerator holds."""
-        used = self.resident_bytes(candidate.elsewhere) + self.workspace_of(candidate)
+    def device_blocks(self, candidate: Candidate, more: int = 0) -> int:
+        """Blocks that the accelerator holds; arguments as of `engine_plan`."""
+        used = self.resident_bytes(candidate.elsewhere) + self.workspace_of(candidate, more)
         return max(0, (self._q.device_bytes - used) // self.block_bytes)
 
     def host_blocks(self, candidate: Candidate) -> int:

@@ -9,7 +9,7 @@ from tandem.scheduler.kv_manager import KVManager
 from tandem.scheduler.overtaking import Overtaking
 from tandem.scheduler.returning import Returning
 from tandem.scheduler.row_set import RowSet
-from tandem.scheduler.rows import MAX_RECENT, RowState, RowTable
+from tandem.scheduler.rows import MAX_RECENT, UNLIMITED, RowState, RowTable
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.waiting import WaitingQueue
 from tandem.spec.config import PreemptionMode
@@ -186,6 +186,8 @@ class Running:
         """Back to the waiting queue at the old rank; its tokens will be computed again."""
         sequence = self.sequence_of(row)
         sequence.preemptions += 1
+        began_here = self._rows.device_limit[row] == UNLIMITED and not self._rows.leaves[row]
+        sequence.began_here = bool(began_here)
         sequence.overtaken = int(self._rows.overtaken[row])
         sequence.tokens_before = int(self._rows.tokens_before[row])
         self._vacate(row)

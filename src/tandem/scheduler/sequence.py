@@ -22,7 +22,8 @@ class Sequence:
         tokens: prompt and known output, 32-bit.
         digests: of its full blocks so far (prefix cache).
         row: place in the row table, None while waiting.
-        preemptions: how often it lost its memory.
+        preemptions: how often it lost its memory. began_here: it lay on the device, whole, when it
+            did so last.
         cached_tokens: prompt tokens taken from the prefix cache at first admission.
         arrived_s: when it was accepted, where the scheduler has a clock.
         looked_up: the disk was asked for its beginning since it waits.
@@ -42,6 +43,7 @@ class Sequence:
     cached_tokens: int = -1
     arrived_s: float = 0.0
     looked_up: bool = False
+    began_here: bool = False
     priority: int = field(init=False)
     overtaken: int = 0
     tokens_before: int = 0

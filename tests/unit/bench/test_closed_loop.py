@@ -83,7 +83,7 @@ def test_who_follows_one_that_ended_is_at_its_beginning() -> None:
 
 def test_requests_are_as_old_where_they_go_on_fast_as_where_they_go_on_slowly() -> None:
     engine = TwoSpeeds(fast=50, slow=150)
-    loop = ClosedLoop(engine, WORKLOAD, rows=200, step_tokens=1)
+    loop = ClosedLoop(engine, WORKLOAD, rows=200, most=200, step_tokens=1)
     loop.fill()
     fast, slow = engine.left()
     assert sum(not left for left in (*fast, *slow)) < 5  # nearly all run at any time

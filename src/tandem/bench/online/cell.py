@@ -43,12 +43,16 @@ class Load:
         """
         return 0 if self.decodes_only else 2 * self.generated_tokens
 
-    def settling_s(self, rates: Rates) -> float:
-        """In which a slowest request is served, by prediction: while time stands still cohorts join
-        more often than they will, so that fewer requests lie on the host, and
-        requests are still evenly apart, so that memory is not short yet.
+    def life_s(self, rates: Rates) -> float:
+        """In which a slowest request is served, by prediction. So long passes before a window:
+        while time stands still cohorts join more often than they will, so that fewer requests lie
+        on the host, and requests are evenly apart, so that memory is not short yet.
         """
         return rates.ttft_s + self.generated_tokens * rates.worst_tpot_s
+
+    def whole_s(self, life_s: float) -> float:
+        """What a window in virtual time lasts at least; where there are prompts, by who ends."""
+        return life_s if self.decodes_only else 0.0
 
     @property
     def longest_prompt(self) -> int:

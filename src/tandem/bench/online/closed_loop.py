@@ -46,7 +46,8 @@ class ClosedLoop:
     """Adds requests, steps the engine, and keeps count of what it emits.
 
     Args:
-        rows: that run at once, as the plan says. step_tokens: that a step computes at most.
+        rows: that run at once, in the mean. most: that may. step_tokens: that a step computes at
+            most.
         fast_forward: an emulator's, so that time stands still while rows are filled; None: it does
             not.
 
@@ -59,10 +60,11 @@ class ClosedLoop:
         core: LoopCore,
         workload: Workload,
         rows: int,
+        most: int,
         step_tokens: int,
         fast_forward: Callable[[bool], None] | None = None,
     ) -> None:
-        self._core, self._rows = core, rows
+        self._core, self._most = core, most + max(1, most // QUEUE_DIVISOR)
         self._fast_forward = fast_forward or (lambda on: None)
         self._shapes = SteadyShapes(workload.requests, rows, step_tokens)
         self._numbers = itertools.count()
@@ -113,8 +115,7 @@ class ClosedLoop:
                 for shape in self._shapes.batch():
                     self._last = self._add(shape)
             return
-        most = self._rows + max(1, self._rows // QUEUE_DIVISOR)
-        while len(self._waiting) + len(self.running) < most:
+        while len(self._waiting) + len(self.running) < self._most:
             self._add(self._shapes.next())
 
     def _note(self, request_id: str, count: int) -> None:

@@ -15,6 +15,7 @@ from tandem.planner.demand import Demands
 from tandem.planner.footprint import Footprint
 from tandem.planner.load import TierLoad
 from tandem.planner.option import Option
+from tandem.planner.places import num_places
 from tandem.planner.policies import Policy, find_policy
 from tandem.planner.question import Lengths, Question
 from tandem.planner.search.search import Search
@@ -53,6 +54,13 @@ class Planned:
         if self.option is None or self.plan is None or self.plan.strategy in PRICED_STRATEGIES:
             return None
         return self.option.prediction.rates.tokens_per_s
+
+    @property
+    def counted_rows(self) -> int:
+        """Requests that run at once in the mean: the plan may allow more while they are young."""
+        assert self.option is not None, f"{self.policy} cannot run this"
+        assert self.plan is not None
+        return min(num_places(self.question, self.option.candidate), self.plan.max_num_seqs)
 
     def describe(self) -> str:
         """What it does, in a line."""

@@ -124,8 +124,9 @@ def replay(cell: OnlineCell, bed: Bed, planned: Planned, *, steps: int, seed: in
         engine = build_engine(cell, bed, planned, bed.clock(), tokens)
         core = _Noting(engine.core)
         forward = engine.executor.fast_forward
-        rows, step_tokens = plan.max_num_seqs, plan.max_num_batched_tokens
-        loop = ClosedLoop(core, cell.load.workload(SHAPES), rows, step_tokens, forward)
+        rows, most = planned.counted_rows, plan.max_num_seqs
+        tokens_at_once = plan.max_num_batched_tokens
+        loop = ClosedLoop(core, cell.load.workload(SHAPES), rows, most, tokens_at_once, forward)
         try:
             loop.fill()
             for _ in range(steps):

@@ -30,25 +30,26 @@ def simulated(planned: Planned) -> Simulated:
 
 def steady_tokens_per_s(planned: Planned, load: Load, window_s: float) -> float:
     """Once the first requests, at progress that is spread evenly, all run, and prompts are read
-    evenly. Where there are any, as many requests end in the window as there are rows.
+    evenly. Where there are any, as many requests end in the window as there are rows; else it lasts
+    as long as a slowest request.
 
     Args:
         window_s: least time of an engine's.
     """
     assert planned.option is not None
     assert planned.plan is not None
-    rows = planned.plan.max_num_seqs
-    tokens = planned.plan.max_num_batched_tokens
-    full = _Full(planned, SteadyShapes(load.workload(SHAPES).requests, rows, tokens), rows)
+    rows, tokens = planned.counted_rows, planned.plan.max_num_batched_tokens
+    full = _Full(planned, SteadyShapes(load.workload(SHAPES).requests, rows, tokens))
     full.fill()
     settled = full.sweeps + load.settling_steps
     full.run_until(lambda: full.sweeps >= settled)
     rates = planned.option.prediction.rates
-    settled_s = full.record.progress[-1][0] + load.settling_s(rates)
+    life_s = load.life_s(rates)
+    settled_s = full.record.progress[-1][0] + life_s
     full.run_until(lambda: full.record.progress[-1][0] >= settled_s)
     begin_s, before = full.record.progress[-1]
     tpot_s = rates.worst_tpot_s
-    until_s = begin_s + max(_WINDOWS * window_s, _PERIODS * tpot_s)
+    until_s = begin_s + max(_WINDOWS * window_s, _PERIODS * tpot_s, load.whole_s(life_s))
     ended = 0 if load.decodes_only else full.ended + rows
     full.run_until(lambda: full.record.progress[-1][0] >= until_s and full.ended >= ended)
     end_s, after = full.record.progress[-1]
@@ -58,7 +59,9 @@ def steady_tokens_per_s(planned: Planned, load: Load, window_s: float) -> float:
 class _Full:
     """A simulated engine for which enough requests wait at any time."""
 
-    def __init__(self, planned: Planned, shapes: SteadyShapes, rows: int) -> None:
+    def __init__(self, planned: Planned, shapes: SteadyShapes) -> None:
+        assert planned.plan is not None
+        rows = planned.plan.max_num_seqs
         self._shapes, self._spare = shapes, max(1, rows // QUEUE_DIVISOR)
         self._machine = build(simulated(planned))
         self.record = Record(())

@@ -133,20 +133,24 @@ def _since(before: OverlapTotals | None, after: OverlapTotals | None) -> Overlap
 def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) -> PacedRun:
     """An engine that executes the plan, in its steady state.
 
-    Virtual time passes before a window, as long as a slowest request takes. Where there are
-    prompts, as many requests end in it as there are rows, since it is chance in which sweeps
-    prompts are read.
+    Virtual time passes before a window, as long as a slowest request takes, and as long in each
+    where prompts are of no weight: requests fall into step, and a moment shows them young or old.
+    Where there are prompts, as many requests end in it as there are rows, since it is chance in
+    which sweeps prompts are read.
     """
     assert planned.plan is not None, f"{planned.policy} cannot run this"
     clock = bed.clock()
     engine = build_engine(cell, bed, planned, clock)
-    rows, step_tokens = planned.plan.max_num_seqs, planned.plan.max_num_batched_tokens
+    rows, most = planned.counted_rows, planned.plan.max_num_seqs
+    step_tokens = planned.plan.max_num_batched_tokens
     forward = engine.executor.fast_forward
-    loop = ClosedLoop(engine.core, cell.load.workload(SHAPES), rows, step_tokens, forward)
+    loop = ClosedLoop(engine.core, cell.load.workload(SHAPES), rows, most, step_tokens, forward)
     loop.fill(cell.load.settling_steps)
     if bed.virtual and planned.option is not None:
-        settled_s = clock.now() + cell.load.settling_s(planned.option.prediction.rates)
+        life_s = cell.load.life_s(planned.option.prediction.rates)
+        settled_s = clock.now() + life_s
         while clock.now() < settled_s:
             loop.step()
+        window_s = max(window_s, cell.load.whole_s(life_s))
     ends = 0 if cell.load.decodes_only else rows
     return PacedRun(engine, loop, window_s, ends, clock.now)

@@ -321,11 +321,12 @@ class StepFiller:
         swapped = self.view.rows.count(RowState.SWAPPED)
         if swapped > len(self.swap_in) + len(self.resume):
             return
-        passed = 0  # who waits for the device: patient requests behind it may go to the host
+        # who waits for the device: requests behind it may go to the host, or patient ones alone
+        passed, all_may = 0, False
         for sequence in waiting:
             if rows_left == 0 or self.budget <= 0 or self.samples <= 0 or passed > _MOST_PASSED:
                 return
-            if passed and not sequence.request.patient:
+            if passed and not (all_may or sequence.request.patient):
                 passed += 1
                 continue
             limit = UNLIMITED
@@ -342,6 +343,9 @@ class StepFiller:
                 may_go_to_device and self._place(sequence, limit, self._beside(sequence, limit))
             )
             if not on_device:
+                if self._goes_back(sequence, limit):
+                    passed, all_may = passed + 1, True
+                    continue
                 if limit != _ON_HOST and not self._may_go_to_host(sequence, limit):
                     return
                 if limit != _ON_HOST and self._waits_for_device(sequence):
@@ -472,6 +476,21 @@ class StepFiller:
         if limit == _ON_HOST:
             return False
         return not bounded or self._count(on_host=False) < most
+
+    def _goes_back(self, sequence: Sequence, limit: int) -> bool:
+        """Whether a request that was preempted on the device waits until there is room again, where
+        the numbers in both tiers are planned: on the host it would be one of those planned there
+        that is older than they are in the mean, and sweeps would wait for its attention.
+
+        Those behind it may start on the host meanwhile, where they take nothing that it waits for.
+        Where prompts of the host are read on the device they would, so that it waits for neither.
+        """
+        config, total = self.view.config, self.view.kv.total()
+        planned = self.uses_host and config.max_device_seqs > 0 and not config.prompts_on_device
+        if not (sequence.began_here and planned and limit == UNLIMITED):
+            return False
+        held = -(-len(sequence.tokens) // config.block_size) + self._reserve().device
+        return held <= total.device and self._count(on_host=False) > 0
 
     def _waits_for_device(self, sequence: Sequence) -> bool:
         """Whether a request had better wait for those who lie there; for nobody, none waits."""

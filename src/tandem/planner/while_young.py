@@ -1,0 +1,53 @@
+"""How many more requests may run than are counted, while those that run are young.
+
+Plans count requests by what they hold in the mean (`held_blocks`). Over their lives they drift:
+those that run together are younger for a while, then older, and then memory has no room for all of
+them. Where no more than the counted ones may run, times at which they are young do not make up for
+those at which fewer run: memory is partly empty then. So as many may as fill it while all are so
+much younger than in the mean that it is seldom so; what they hold decides how many do.
+"""
+
+import math
+
+from tandem.planner.candidate import Candidate
+from tandem.planner.footprint import Footprint
+from tandem.planner.prediction import Predictor
+from tandem.planner.question import Question
+
+_YOUNGER = 2.0
+"""Standard deviations of what all hold together, were they independent."""
+_TRIED = 8
+"""Numbers of them, at most: beyond a tile's edge, more rows may be slower than none."""
+
+
+def more_while_young(
+    question: Question, footprint: Footprint, predictor: Predictor, candidate: Candidate
+) -> int:
+    """Requests on the accelerator beyond those that are counted.
+
+    None where they hold next to the same at any age, where a time per token is to be kept, which
+    those break that are preempted when all have grown, where they lie in both tiers, and beside
+    long prompts, which those would read again.
+    """
+    rows = candidate.device_rows
+    bounded = question.tpot_bound_s is not None or question.objective == "latency"
+    if bounded or rows <= 1 or candidate.device_share or not question.lengths.prompts_are_rows:
+        return 0
+    held = footprint.held
+    younger = _YOUNGER * held.deviation * math.sqrt(rows)
+    if not held.grows or younger < held.mean:
+        return 0
+    fit = int((footprint.device_blocks(candidate) + younger) / held.mean)
+    room = question.most_rows(candidate.step_tokens) - predictor.places(candidate)
+    return _that_pays(predictor, candidate, min(fit - rows, room))
+
+
+def _that_pays(predictor: Predictor, candidate: Candidate, most: int) -> int:
+    """Of up to so many more rows, those with which sweeps make the most tokens per second."""
+
+    def tokens_per_s(more: int) -> float:
+        with_them = candidate._replace(device_rows=candidate.device_rows + more)
+        return predictor.rates(with_them).tokens_per_s
+
+    step = max(1, math.ceil(most / _TRIED))
+    return max((0, *range(most, 0, -step)), key=tokens_per_s)

@@ -1,0 +1,71 @@
+"""Where the numbers in both tiers are planned, who is preempted on the device goes back there."""
+
+import pytest
+from tests.support.engines import toy_engine
+from tests.support.setups import Setup
+
+from tandem.spec.request import EngineRequest
+from tandem.spec.sampling import SamplingParams
+
+SIZE = 4
+SETUP = {
+    "device_blocks": 24,
+    "host_blocks": 64,
+    "block_size": SIZE,
+    "max_num_seqs": 5,
+    "max_host_seqs": 2,
+    "max_device_seqs": 3,
+    "max_num_batched_tokens": 64,
+    "prefix_caching": False,
+}
+
+
+def request(name: str, prompt: int, output: int) -> EngineRequest:
+    tokens = tuple((7 * position + prompt) % 45 + 1 for position in range(prompt))
+    sampling = SamplingParams(max_tokens=output, temperature=0.0, ignore_eos=True)
+    return EngineRequest(name, tokens, sampling)
+
+
+@pytest.mark.parametrize("strategy", ["rendezvous", "ride-along"])
+def test_those_behind_it_start_on_the_host_meanwhile(strategy: str) -> None:
+    """Three grow to 15 blocks each on a device of 24, while those on the host are soon done."""
+    with toy_engine(Setup(strategy=strategy, **SETUP)) as engine:
+        core, scheduler = engine.core, engine.scheduler
+        for index in range(3):
+            core.add_request(request(f"long {index}", 4, 56))
+        for index in range(8):
+            core.add_request(request(f"short {index}", 4, 6))
+        preempted, hosted, ends = set[str](), set[str](), list[str]()
+        while core.has_work():
+            ends += [out.request_id for out in core.step() if out.finish_reason is not None]
+            preempted.update(each.request_id for each in scheduler.waiting if each.preemptions)
+            rows = scheduler.rows
+            here = rows.owned()
+            on_host = here[rows.num_host_blocks[here] > 0].tolist()
+            hosted.update(str(rows.request_ids[row]) for row in on_host)
+        engine.check_idle()
+        assert preempted
+        assert all(name.startswith("long") for name in preempted)
+        assert all(name.startswith("short") for name in hosted)
+        assert len(ends) == 11
+        # nobody behind waited for it
+        assert ends.index("short 7") < max(ends.index(name) for name in preempted)
+
+
+def test_what_the_device_has_no_room_for_beside_its_reserve_goes_to_the_host() -> None:
+    """16 blocks, and one is kept free for those of the host: 16 known ones never come back."""
+    setup = Setup(strategy="ride-along", **{**SETUP, "device_blocks": 16, "max_device_seqs": 2})
+    with toy_engine(setup) as engine:
+        core = engine.core
+        core.add_request(request("first", 4, 60))
+        core.add_request(request("second", 4, 60))
+        for index in range(40):
+            core.add_request(request(f"host {index}", 4, 30))
+        ends, steps = list[str](), 0
+        while core.has_work():
+            ends += [out.request_id for out in core.step() if out.finish_reason is not None]
+            steps += 1
+            assert steps < 3000
+        engine.check_idle()
+        assert engine.scheduler.running.num_preemptions
+        assert ends.index("second") < 20
