@@ -291,8 +291,8 @@ def compare_policies(search: Search, in_step: InStep | None = None) -> tuple[Pol
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:
-    """What the engine executes; of requests that are out of step, more of them while they are young
-    than are counted.
+    """What the engine executes; of requests that are out of step and have prompts of one token,
+    more of them while they are young than are counted.
     """
     question, footprint, more = search.question, search.footprint, 0
     if option.in_step_per_s is None:
