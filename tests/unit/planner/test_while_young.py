@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.planner.questions import SMALL, ask
+from tests.unit.planner.questions import SMALL, ask, over_time
 
-from tandem.planner.answer import online_plan
+from tandem.planner.answer import answer, online_plan
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
@@ -56,6 +56,15 @@ def test_the_plan_has_places_for_them_and_memory_for_their_rows() -> None:
     used = search.footprint.resident_bytes(option.candidate.elsewhere)
     used += search.footprint.workspace_of(option.candidate, more)
     assert used + plan.device_blocks * search.footprint.block_bytes <= search.question.device_bytes
+
+
+def test_what_is_told_of_memory_has_room_for_their_rows() -> None:
+    found = answer(over_time(asked(), 1.0), "gpu-only")
+    footprint, candidate = Search(found.question).footprint, found.chosen.candidate
+    more = more_of(found.question, candidate)
+    assert more > 0
+    workspace_bytes = footprint.workspace_of(candidate, more)
+    assert found.device.workspace_bytes == workspace_bytes > footprint.workspace_of(candidate)
 
 
 def test_jobs_in_step_have_the_places_that_they_were_lived_through_with() -> None:
