@@ -162,7 +162,7 @@ def answer(
 
 def _of_plan(search: Search, policy: Policy, chosen: Option) -> Answer:
     """Without what is beside the plan."""
-    more = more_places(search, chosen)
+    more = _more_places(search, chosen)
     device, host = search.footprint.uses(chosen.candidate, more)
     question, rates = search.question, chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, search.footprint, chosen.candidate, rates)
@@ -295,10 +295,10 @@ def online_plan(search: Search, option: Option) -> OnlinePlan:
     """What the engine executes; of requests that are out of step and have prompts of one token,
     more of them while they are young than are counted.
     """
-    return engine_plan(search.question, search.footprint, option, more_places(search, option))
+    return engine_plan(search.question, search.footprint, option, _more_places(search, option))
 
 
-def more_places(search: Search, option: Option) -> int:
+def _more_places(search: Search, option: Option) -> int:
     """Requests on the accelerator that an engine lets run beyond those that are counted."""
     if option.in_step_per_s is not None:
         return 0
