@@ -2,13 +2,15 @@
 token, tokens per second and the time of a job, of some of the cells of `tests.support.agreement`.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 
 import pytest
-from tests.support.agreement import CELLS, compare
+from tests.support.agreement import CELLS, Compared, compare
 
 _JOB, _ALONE = 0.06, 0.03
-_UNEVEN = 0.25
+_UNEVEN, _SEVERAL, _NEAR = 0.25, 0.15, 1.5
 _RATE, _TPOT, _TTFT = 0.05, 0.13, 0.08
 """Of requests out of step; time per token is predicted up to a tenth too long where prompts are
 read in many small steps.
@@ -22,9 +24,15 @@ OVER_TIME = ["8b-a10g-rate3", "30b-a4000-rate3", "8b-t4-rate5", "code-3090-rate8
 """The last one's requests have a few tokens each, behind long prompts, and places are long in
 filling: 0.55 and 0.69 of a steady state.
 """
-UNEVEN, BESIDE_COHORTS, _SEEDS = "7b-t4-exp-gpu-rate6", "7b-t4-exp-asym-rate6", range(5)
+UNEVEN, BESIDE_COHORTS, _SEEDS = "7b-t4-exp-gpu-rate6", "7b-t4-exp-asym-rate6", range(6)
+_ANY, _SHORTER = "exp:500", "lognormal:450,450,2800"
+"""The cell's own prompts, and such as its accelerator could hold, each of them."""
 LIGHT = "7b-t4-rdv-rate3"
+MORE = "7b-a10g-more"
 IN_PARTS = "8b-a10g-parts-rate3"
+
+BesideCohorts = Callable[[str, int], Compared]
+"""By lengths of prompts, and seed."""
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -65,6 +73,11 @@ def test_requests_over_time_see_what_is_predicted(name: str) -> None:
     assert found["ttft_s"] == pytest.approx(1, abs=_TTFT)
 
 
+def test_jobs_end_as_predicted_whose_requests_come_faster_than_they_are_served() -> None:
+    """By a steady state it was 0.87 of what is simulated."""
+    assert compare(CELLS[MORE]).ratios()["job_s"] == pytest.approx(1, abs=_RATE)
+
+
 def test_first_tokens_wait_for_long_prompts_to_have_room_and_to_leave() -> None:
     """Of an accelerator that holds a few requests: 0.45 of what is simulated if only steps had to
     have room.
@@ -75,18 +88,51 @@ def test_first_tokens_wait_for_long_prompts_to_have_room_and_to_leave() -> None:
     assert found["ttft_p90_s"] == pytest.approx(1, abs=_UNEVEN)
 
 
-@pytest.mark.timeout(300)  # half a minute alone, five jobs
-def test_so_they_do_beside_cohorts() -> None:
+def in_sum(found: Iterable[Compared], name: str) -> float:
+    """Predicted over simulated."""
+    both = [(getattr(each.predicted, name), getattr(each.simulated, name)) for each in found]
+    return sum(predicted for predicted, _ in both) / sum(simulated for _, simulated in both)
+
+
+@pytest.fixture(scope="module")
+def beside_cohorts() -> BesideCohorts:
+    """Each is looked at when first asked for."""
+
+    @cache
+    def found(prompt: str, seed: int) -> Compared:
+        return compare(replace(CELLS[BESIDE_COHORTS], seed=seed, prompt=prompt))
+
+    return found
+
+
+@pytest.mark.parametrize("prompt", [_ANY, _SHORTER])
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_beside_cohorts_each_seed_s_time_per_token_is_as_predicted(
+    beside_cohorts: BesideCohorts, seed: int, prompt: str
+) -> None:
+    found = beside_cohorts(prompt, seed).ratios()
+    assert found["tpot_s"] == pytest.approx(1, abs=_TPOT)
+
+
+def test_so_are_those_of_several_seeds_that_the_accelerator_could_hold(
+    beside_cohorts: BesideCohorts,
+) -> None:
+    found = [beside_cohorts(_SHORTER, seed) for seed in _SEEDS]
+    assert in_sum(found, "tpot_s") == pytest.approx(1, abs=_RATE)
+    assert in_sum(found, "ttft_s") == pytest.approx(1, abs=_SEVERAL)
+    assert in_sum(found, "ttft_p90_s") == pytest.approx(1, abs=_SEVERAL)
+
+
+def test_first_tokens_of_several_seeds_are_near_where_it_could_not_hold_some(
+    beside_cohorts: BesideCohorts,
+) -> None:
     """A long prompt there waits for 20 s or not, by who lies beside it at that moment, and so do
-    all behind it: what is told of few requests may be far off, of those of several seeds it is not.
+    all behind it: one seed's first tokens are 0.28 to 4.4 times the simulated ones, which nothing
+    here holds; those of several are nearer.
     """
-    cell = CELLS[BESIDE_COHORTS]
-    found = [compare(replace(cell, seed=seed, prompt="lognormal:450,450,2800")) for seed in _SEEDS]
-    for name in ("tpot_s", "ttft_s", "ttft_p90_s"):
-        predicted = sum(getattr(each.predicted, name) for each in found)
-        assert predicted == pytest.approx(
-            sum(getattr(each.simulated, name) for each in found), rel=_UNEVEN
-        )
+    found = [beside_cohorts(_ANY, seed) for seed in _SEEDS]
+    for name in ("ttft_s", "ttft_p90_s"):
+        assert 1 / _NEAR < in_sum(found, name) < _NEAR
 
 
 def test_as_few_are_said_to_run_beside_cohorts_under_light_loads() -> None:

@@ -18,10 +18,15 @@ from tandem.planner.fluid.groups import Group, Schedule
 from tandem.planner.fluid.queues import FluidQueues, Span, Submission, Work
 
 LENGTHS = ("100-300", "5-60"), ("64", "150")
+OF_A_TOKEN = "1", "30-90"
+"""Prompts that sweeps read as they decode a row."""
 PLANS = {
     (name, lengths): planned(case, *lengths, requests=12)
     for name, case in CASES.items()
     for lengths in LENGTHS
+} | {
+    (name, OF_A_TOKEN): planned(CASES[name], *OF_A_TOKEN, requests=12)
+    for name in ("gpu-only", "streamed", "ride-along", "preempting")
 }
 COHORTS = {
     "rendezvous-ahead": Case("rendezvous-ahead", 4, 4),
@@ -48,6 +53,11 @@ HYBRIDS = {
 @example(key=("spilling", ("64", "150")), rate=None, seed=3, requests=12, ttft_bound_s=None)
 @example(key=("windows", ("100-300", "5-60")), rate=None, seed=3, requests=9, ttft_bound_s=None)
 @example(key=("streamed", ("64", "150")), rate=3.0, seed=3, requests=9, ttft_bound_s=None)
+@example(key=("gpu-only", OF_A_TOKEN), rate=None, seed=0, requests=12, ttft_bound_s=None)
+@example(key=("gpu-only", OF_A_TOKEN), rate=30.0, seed=0, requests=20, ttft_bound_s=None)
+@example(key=("streamed", OF_A_TOKEN), rate=3.0, seed=1, requests=8, ttft_bound_s=None)
+@example(key=("ride-along", OF_A_TOKEN), rate=30.0, seed=0, requests=12, ttft_bound_s=0.1)
+@example(key=("preempting", OF_A_TOKEN), rate=300.0, seed=2, requests=12, ttft_bound_s=None)
 # more requests than rows: in most steps one ends, and another begins
 @example(key=("gpu-only", ("100-300", "5-60")), rate=None, seed=4, requests=40, ttft_bound_s=None)
 @example(key=("windows", ("100-300", "5-60")), rate=300.0, seed=5, requests=30, ttft_bound_s=None)

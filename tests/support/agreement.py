@@ -134,6 +134,7 @@ def _predicted(cell: Cell, question: Question, search: Search, option: Option) -
     there, seen = arrivals.on_host, arrivals.rates
     tpot_s = (1 - there) * seen.tpot_s + there * seen.worst_tpot_s  # over requests
     return Figures(
+        job_s=arrivals.job_s,
         tpot_s=tpot_s,
         ttft_s=arrivals.ttft_s,
         ttft_p90_s=arrivals.ttft_p90_s,
@@ -254,6 +255,9 @@ CELLS: dict[str, Cell] = {
     ),
     "7b-t4-exp-gpu-rate6": Cell(
         "llama-2-7b", "t4", None, "exp:500", "exp:100", 300, strategy="gpu-only", load=0.6
+    ),
+    "7b-a10g-more": Cell(
+        "llama-2-7b", "a10g", None, "1", "300-500", 300, strategy="gpu-only", load=1.15
     ),
     "7b-t4-rdv-rate3": Cell(
         "llama-2-7b",

@@ -87,6 +87,11 @@ class OutputOptions:
         """Whether a decode cycle is to be shown."""
         return self.gantt or self.plot is not None
 
+    @property
+    def writes(self) -> bool:
+        """Whether something goes into a file."""
+        return self.output is not None or self.plot is not None
+
 
 @grouped
 def plan(
@@ -153,12 +158,13 @@ def _plan(
         from tandem.cli.terminal import tell_notes
 
         tell_notes([native.unavailable_message()])
-    from tandem.cli.plan_printing import PlanPrinting
+    from tandem.cli.plan_printing import PlanPrinting, though_unread
 
     asked = question, policies.policy, policies.compare_policies, policies.robust
     printing = PlanPrinting(model, workload, hardware.basis)
+    tell = though_unread(printing.plan) if shown.writes else printing.plan
     with Children() as children:
-        found = answer(*asked, children, None if shown.as_json else printing.plan)
+        found = answer(*asked, children, None if shown.as_json else tell)
     if shown.output is not None:
         from tandem.plan.plan_file import write_plan
         from tandem.planner.plan_file import plan_file
@@ -235,15 +241,16 @@ def _offline(
     """Plan a batch job; write, draw and print what was asked for."""
     from tandem.cli.children import Children
     from tandem.cli.plan_offline import OfflinePrinting
+    from tandem.cli.plan_printing import though_unread
     from tandem.planner.offline.answer import offline_answer
     from tandem.planner.offline.cycle import pass_cycle
     from tandem.planner.plan_file import offline_plan_file
 
     asked = question, policies.policy, policies.compare_policies, policies.robust
     printing = OfflinePrinting(model, workload, hardware.basis)
-    tell = None if shown.as_json else printing.plan
+    tell = though_unread(printing.plan) if shown.writes else printing.plan
     with Children() as children:
-        planned = offline_answer(*asked, policies.order, children, tell)
+        planned = offline_answer(*asked, policies.order, children, None if shown.as_json else tell)
     if shown.output is not None:
         from tandem.plan.plan_file import write_plan
 

@@ -1,11 +1,27 @@
 """A plan's answer, printed as it becomes known."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from tandem.cli.folded import folded
 from tandem.planner.answer import Answer
 from tandem.spec.workload import Workload
+
+_Told = TypeVar("_Told")
+
+
+def though_unread(tell: Callable[[_Told], None]) -> Callable[[_Told], None]:
+    """For a plan that goes into a file, too: it is made to its end and written where nobody reads
+    what is printed, or the output has no room. The next line that is printed fails likewise.
+    """
+
+    def told(found: _Told) -> None:
+        with suppress(OSError):
+            tell(found)
+
+    return told
 
 
 class PlanPrinting:

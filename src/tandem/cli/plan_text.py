@@ -156,9 +156,8 @@ def _prediction(answer: Answer) -> Iterator[str]:
     one = " (one request at a time)" if answer.question.objective == "latency" else ""
     most, given = answer.chosen.prediction.bound_tokens_per_s, throughput(answer)
     turn = f"{format_duration(rates.ttft_s)}{',' * (arrivals is None)} once it is a request's turn"
-    if arrivals is not None and arrivals.ttft_s is not None:
-        least = "at least " if arrivals.ttft_is_least else ""
-        turn = f"{least}{format_duration(arrivals.ttft_s)} from its arrival, {turn}"
+    if arrivals is not None:
+        turn = f"{_from_arrival(arrivals)}, {turn}"
     yield f"  time to first token    {turn}"
     if lengths.later_tokens:
         yield from _tpots(answer, rates, steady)
@@ -204,10 +203,19 @@ def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
         yield f"{coming}, but {most} are served: they queue, and a place comes late"
 
 
+def _from_arrival(arrivals: Arrivals) -> str:
+    """To the first token. Of requests that queue it is what these see, and no steady state's."""
+    from_arrival = f"{format_duration(arrivals.ttft_s)} from its arrival"
+    if not arrivals.keeps_up:
+        return f"{from_arrival}, and longer the more requests there are"
+    return f"at least {from_arrival}" if arrivals.ttft_is_least else from_arrival
+
+
 def _light_load(answer: Answer, arrivals: Arrivals) -> Iterator[str]:
     """Plans are made for all places taken, which costs the few that come time per token."""
     places = answer.chosen.candidate.rows
-    if answer.question.tpot_bound_s is None and arrivals.rows < places / 2:
+    light = arrivals.keeps_up and arrivals.rows < places / 2
+    if answer.question.tpot_bound_s is None and light:
         yield f"{'':<25}the plan is made for {places} at once; under so light a load,"
         yield f"{'':<25}--tpot-bound is what limits the time per token"
 

@@ -162,12 +162,13 @@ def answer(
 
 def _of_plan(search: Search, policy: Policy, chosen: Option) -> Answer:
     """Without what is beside the plan."""
-    device, host = search.footprint.uses(chosen.candidate)
+    more = _more_places(search, chosen)
+    device, host = search.footprint.uses(chosen.candidate, more)
     question, rates = search.question, chosen.prediction.rates
     arrivals = at_arrivals(search.predictor, search.footprint, chosen.candidate, rates)
     seen = chosen.seen if arrivals is None else arrivals.rates
     in_every_sweep = chosen.candidate.in_every_sweep()
-    plan = online_plan(search, chosen)
+    plan = engine_plan(question, search.footprint, chosen, more)
     return Answer(
         question=question,
         policy=policy,
@@ -291,13 +292,18 @@ def compare_policies(search: Search, in_step: InStep | None = None) -> tuple[Pol
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:
-    """What the engine executes; of requests that are out of step, more of them while they are young
-    than are counted.
+    """What the engine executes; of requests that are out of step and have prompts of one token,
+    more of them while they are young than are counted.
     """
-    question, footprint, more = search.question, search.footprint, 0
-    if option.in_step_per_s is None:
-        more = more_while_young(question, footprint, search.predictor, option.candidate)
-    return engine_plan(question, footprint, option, more)
+    return engine_plan(search.question, search.footprint, option, _more_places(search, option))
+
+
+def _more_places(search: Search, option: Option) -> int:
+    """Requests on the accelerator that an engine lets run beyond those that are counted."""
+    if option.in_step_per_s is not None:
+        return 0
+    question, footprint, predictor = search.question, search.footprint, search.predictor
+    return more_while_young(question, footprint, predictor, option.candidate)
 
 
 def _job_s(search: Search, chosen: Option, arrivals: Arrivals | None) -> float:

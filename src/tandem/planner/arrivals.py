@@ -30,16 +30,17 @@ class Arrivals:
     Attributes:
         requests_per_s: that come. tokens_per_s: output tokens that are given out.
         rows: requests that run at once, or wait.
-        keeps_up: whether requests are served as fast as they come; else they queue, and all rows
-            are in use.
+        keeps_up: whether requests are served as fast as they come, however many there are; else
+            they queue.
         on_host: share of the requests that find the accelerator's places taken, and go to the
             host's.
         rates: that they see.
-        ttft_s: from a mean request's arrival to its first token; None if they queue, ever longer.
-            ttft_p90_s: nine of ten wait no longer for theirs.
-        ttft_is_least: it is at least that, as nearly as many come as can be read, or have places.
-        job_s: until the last of all requests has ended; None if they queue, or are too many to be
-            lived through.
+        ttft_s: from a mean request's arrival to its first token. ttft_p90_s: nine of ten wait no
+            longer for theirs.
+        ttft_is_least: more requests would wait longer, as nearly as many come as can be read, or
+            have places, or more.
+        job_s: until the last of all requests has ended; None if they are too many to be lived
+            through.
     """
 
     requests_per_s: float
@@ -47,8 +48,8 @@ class Arrivals:
     rows: int
     keeps_up: bool
     rates: Rates
-    ttft_s: float | None
-    ttft_p90_s: float | None = None
+    ttft_s: float
+    ttft_p90_s: float
     ttft_is_least: bool = False
     on_host: float = 0.0
     job_s: float | None = None
@@ -67,17 +68,15 @@ def at_arrivals(
         return None
     per_s = (lengths.requests - 1) / lengths.duration_s
     wanted = per_s * lengths.generated_tokens
-    if rates.tokens_per_s < wanted:
-        return Arrivals(per_s, rates.tokens_per_s, plan.rows, False, rates, None)
     prices = RowPrices(predictor, plan, predictor.places(plan))
     queue = ArrivalQueue(_homes(predictor, footprint, plan), prices, footprint.page.block_size)
     lived = queue.live_through(lengths.shapes[:_MOST])
     ttfts_s = [request.first_s - request.arrival_s for request in lived.requests]
     return Arrivals(
         requests_per_s=per_s,
-        tokens_per_s=wanted,
+        tokens_per_s=min(wanted, rates.tokens_per_s),
         rows=max(1, round(_running(lived))),
-        keeps_up=True,
+        keeps_up=wanted <= rates.tokens_per_s,
         rates=_rates(lived, rates, plan),
         ttft_s=_mean(ttfts_s),
         ttft_p90_s=sorted(ttfts_s)[round(0.9 * (len(ttfts_s) - 1))],

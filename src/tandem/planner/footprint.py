@@ -273,16 +273,20 @@ class Footprint:
             self.held.wanted(candidate.host_rows, host, followed=followed, reading=reading),
         )
 
-    def uses(self, candidate: Candidate) -> tuple[TierUse, TierUse]:
-        """The accelerator's memory, and the host's share; KV is that of the running rows."""
+    def uses(self, candidate: Candidate, more: int = 0) -> tuple[TierUse, TierUse]:
+        """The accelerator's memory, and the host's share; KV is that of the rows that are counted.
+
+        Args:
+            more: as of `engine_plan`.
+        """
         device_blocks, host_blocks = self._row_blocks(
-            candidate, self.device_blocks(candidate), self.host_blocks(candidate)
+            candidate, self.device_blocks(candidate, more), self.host_blocks(candidate)
         )
         return (
             TierUse(
                 self._q.device_bytes,
                 self.resident_bytes(candidate.elsewhere),
-                self.workspace_of(candidate),
+                self.workspace_of(candidate, more),
                 device_blocks * self.block_bytes,
             ),
             TierUse(

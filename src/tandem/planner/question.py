@@ -20,7 +20,7 @@ USUAL_STEP_TOKENS = 2048
 """As an engine's that is told nothing else."""
 
 _LONG_PROMPT = 2.0
-"""Tokens in the mean."""
+"""Tokens in the mean: shorter ones are of one token, all or nearly all."""
 
 Objective = Literal["throughput", "latency"]
 OBJECTIVES: tuple[Objective, ...] = ("throughput", "latency")

@@ -1,4 +1,4 @@
-"""How many more requests may run than are counted, while those that run are young.
+"""How many more requests of prompts of one token may run than are counted, while all are young.
 
 Plans count requests by what they hold in the mean (`held_blocks`). Over their lives they drift:
 those that run together are younger for a while, then older, and then memory has no room for all of
@@ -27,7 +27,7 @@ def more_while_young(
 
     None where they hold next to the same at any age, where a time per token is to be kept, which
     those break that are preempted when all have grown, where they lie in both tiers, and beside
-    long prompts, which those would read again.
+    prompts of more than a token, which those would read again.
     """
     rows = candidate.device_rows
     bounded = question.tpot_bound_s is not None or question.objective == "latency"

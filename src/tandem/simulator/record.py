@@ -31,24 +31,25 @@ class Record:
         for part in outputs.parts():
             if isinstance(part, TokenColumns):
                 self.tokens.update(part.request_ids)
-                self._started(part.request_ids, now_s)
+                self.started(now_s, part.request_ids)
             else:
                 self._single(part, now_s)
         self.progress.append((now_s, self.progress[-1][1] + outputs.num_tokens))
 
     def decoded(self, now_s: float, request_ids: list[str]) -> None:
-        """One more token each of requests that have begun and go on."""
+        """One more token each of requests that have begun (`started`) and go on."""
         self.tokens.update(request_ids)
         self.progress.append((now_s, self.progress[-1][1] + len(request_ids)))
 
-    def _single(self, output: RequestOutput, now_s: float) -> None:
-        self.tokens[output.request_id] += len(output.token_ids)
-        self._started([output.request_id], now_s)
-        if output.finish_reason is not None:
-            self.finish_s[output.request_id] = now_s
-
-    def _started(self, request_ids: list[str], now_s: float) -> None:
+    def started(self, now_s: float, request_ids: list[str]) -> None:
+        """A token of each is known, the first one of those that had none."""
         first_s = self.first_s
         for request_id in request_ids:
             if request_id not in first_s:
                 first_s[request_id] = now_s
+
+    def _single(self, output: RequestOutput, now_s: float) -> None:
+        self.tokens[output.request_id] += len(output.token_ids)
+        self.started(now_s, [output.request_id])
+        if output.finish_reason is not None:
+            self.finish_s[output.request_id] = now_s

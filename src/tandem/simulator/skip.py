@@ -54,6 +54,8 @@ class Skipper:
             self._executor.repeat(work)
             steps += 1
             kept += self._until_tokens()
+            if steps == 1:  # prompts of a token, in the sweep before the run, are like rows
+                self._record.started(self._executor.now_s, request_ids)
             self._record.decoded(self._executor.now_s, request_ids)
             if next_arrival_s <= self._executor.now_s:
                 break

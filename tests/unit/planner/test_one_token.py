@@ -58,7 +58,9 @@ def test_long_jobs_of_few_places_go_on_at_the_pace_at_which_prompts_are_read(pla
     search = Search(asked(4000))
     predictor = search.predictor
     # of a card that computes all the time
-    each_s = (predictor.mixed_s(candidate, 4000) - predictor.mixed_s(candidate, 2000)) / 2
+    # none of them is read on the host
+    two_s = predictor.sweep_s(candidate, 4000) - predictor.sweep_s(candidate, 2000)
+    each_s = two_s / 2
     job = live_through(search, Option(candidate, predictor.predict(candidate)))
     assert job.job_s / (4000 * each_s) == pytest.approx(1, abs=0.03)
 

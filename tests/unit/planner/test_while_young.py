@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.planner.questions import SMALL, ask
+from tests.unit.planner.questions import SMALL, ask, over_time
 
-from tandem.planner.answer import online_plan
+from tandem.planner.answer import answer, online_plan
 from tandem.planner.candidate import Candidate, candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
@@ -58,6 +58,15 @@ def test_the_plan_has_places_for_them_and_memory_for_their_rows() -> None:
     assert used + plan.device_blocks * search.footprint.block_bytes <= search.question.device_bytes
 
 
+def test_what_is_told_of_memory_has_room_for_their_rows() -> None:
+    found = answer(over_time(asked(), 1.0), "gpu-only")
+    footprint, candidate = Search(found.question).footprint, found.chosen.candidate
+    more = more_of(found.question, candidate)
+    assert more > 0
+    workspace_bytes = footprint.workspace_of(candidate, more)
+    assert found.device.workspace_bytes == workspace_bytes > footprint.workspace_of(candidate)
+
+
 def test_jobs_in_step_have_the_places_that_they_were_lived_through_with() -> None:
     search, option = chosen(asked())
     plan = online_plan(search, replace(option, in_step_per_s=1.0))
@@ -85,11 +94,12 @@ def test_none_are_more(generate: str, changes: dict[str, Any]) -> None:
 
 
 def test_no_more_than_pay_where_a_tile_is_full() -> None:
+    """All that memory has room for would begin a tile more, of which they fill little."""
     candidate = candidate_of("gpu-only", Elsewhere(), 64, 0)
     free, tiled = more_of(asked(), candidate), more_of(asked(tile=64), candidate)
-    assert free > 0
+    assert 0 < tiled < free
     rates = Search(asked(tile=64)).predictor.rates
-    assert (
-        rates(candidate).tokens_per_s
-        <= rates(candidate._replace(device_rows=64 + tiled)).tokens_per_s
+    some, all_of_them = (
+        rates(candidate._replace(device_rows=64 + more)).tokens_per_s for more in (tiled, free)
     )
+    assert some > all_of_them

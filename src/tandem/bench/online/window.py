@@ -134,7 +134,7 @@ def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) ->
     """An engine that executes the plan, in its steady state.
 
     Virtual time passes before a window, as long as a slowest request takes, and as long in each
-    where prompts are of no weight: requests fall into step, and a moment shows them young or old.
+    where prompts are of one token: requests fall into step, and a moment shows them young or old.
     Where there are prompts, as many requests end in it as there are rows, since it is chance in
     which sweeps prompts are read.
     """
