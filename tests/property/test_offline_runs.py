@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.property.test_offline_planner import AUTO, stragglers
@@ -44,7 +43,6 @@ def cell_of(question: Question) -> OfflineCell:
     return OfflineCell(name, model, model, workload, count, hardware, hardware, truth, tokens)
 
 
-@pytest.mark.timeout(300)  # whole jobs
 @settings(max_examples=4)
 @given(stragglers(), st.data())
 def test_no_run_of_any_plan_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
