@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.test_offline_planner import AUTO, questions
 from tests.unit.planner.questions import SMALL, ask, short, with_disk
@@ -103,10 +103,22 @@ def ceiling_of(question: Question) -> float:
 
 
 @pytest.mark.slow
-@example(SAVES_COPIES, 1.5)
-@settings(max_examples=4)
-@given(few_requests(), st.floats(1.01, 3.0))
-def test_more_of_a_resource_lowers_no_ceiling(question: Question, more: float) -> None:
+@pytest.mark.parametrize("generate", ["1", "8", "100-200"])
+@settings(max_examples=2)
+@given(st.data(), st.floats(1.01, 3.0))
+def test_more_of_a_resource_lowers_no_ceiling(
+    generate: str, data: st.DataObject, more: float
+) -> None:
+    holds_with_more(data.draw(few_requests(generate)), more)
+
+
+@pytest.mark.slow
+def test_more_of_a_resource_lowers_no_ceiling_where_the_cpu_saves_copies() -> None:
+    holds_with_more(SAVES_COPIES, 1.5)
+
+
+def holds_with_more(question: Question, more: float) -> None:
+    """Of any resource."""
     hardware = question.hardware
     link, host = hardware.link, hardware.host
     assert host.disk_bytes_per_s is not None
