@@ -50,7 +50,11 @@ def cell_of(question: Question) -> OfflineCell:
 @settings(max_examples=4)
 @given(stragglers(), st.data())
 def test_no_run_of_any_plan_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
-    """Of one batch or several, of which some are empty at the end."""
+    """Of one batch or several, of which some are empty at the end.
+
+    Nothing is held to its prediction: of 17 such plans one was executed at 0.80 of it, and one at
+    1.10 (ADR 0094).
+    """
     search = OfflineSearch(question)
     best = search.best(AUTO)
     assume(best is not None)
