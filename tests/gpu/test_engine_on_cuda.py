@@ -174,7 +174,7 @@ def test_layers_that_stay_as_graphs_match_host() -> None:
                 gpu_memory="512MiB", cuda_graphs="on", placement=str(placement),
             )  # fmt: skip
         (note,) = [note for note in stats.notes if "graphs of" in note]
-        assert note.startswith("what stays on the accelerator between two layers' attention is")
+        assert note.startswith("layers that stay on the accelerator, beside those")
         assert "no more" not in note, note
         graphs = {row.label: row for row in stats.memory}["CUDA graphs"]
         assert graphs.actual_bytes is not None

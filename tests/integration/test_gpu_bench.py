@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,11 @@ from tandem.probes import kernel_cases, linear_cases
 compiled = pytest.mark.skipif(not native.available(), reason="a profile needs the compiled kernels")
 TINY = {part.name: part for part in parts_of(tiny())}
 REFUSED = {NOT_THERE, f"predictions was not run: {NOTHING_PREDICTED}"}
+
+
+def measuring(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test that may be the first to ask for a part."""
+    return compiled(pytest.mark.slow(test))
 
 
 class Measured:
@@ -72,8 +77,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
         yield Measured(tmp_path_factory.mktemp("measured"), here)
 
 
-@compiled
-@pytest.mark.slow
+@measuring
 @pytest.mark.parametrize("name", TINY)
 def test_every_part_finds_figures(name: str, measured: Measured) -> None:
     record = measured.record(name)
@@ -83,13 +87,13 @@ def test_every_part_finds_figures(name: str, measured: Measured) -> None:
     assert record.rows or name == "host-amx"  # not every machine has it
 
 
-@compiled
+@measuring
 def test_the_profile_is_held_against_what_it_was_not_made_of(measured: Measured) -> None:
     held_out = [row for row in measured.rows("profile") if row.case.startswith("held out: ")]
     assert len(held_out) == 5
 
 
-@compiled
+@measuring
 def test_online_cells_are_of_strategies_and_peers(measured: Measured) -> None:
     notes = measured.record("online-llama-3.1-8b").notes
     assert any("nothing fits" in note for note in notes)  # plans of online cells need more memory
@@ -111,7 +115,7 @@ def test_online_cells_are_of_strategies_and_peers(measured: Measured) -> None:
         assert measured.variants(cell) >= {"auto", "auto over gpu-only"}
 
 
-@compiled
+@measuring
 def test_larger_cells_are_of_every_way_of_streaming(measured: Measured) -> None:
     rows = measured.rows("larger-llama-3.1-8b")
     assert {row.variant for row in rows} == {"stream", "cpu", "mlp", "auto", "all"}
@@ -120,7 +124,7 @@ def test_larger_cells_are_of_every_way_of_streaming(measured: Measured) -> None:
     }  # fmt: skip
 
 
-@compiled
+@measuring
 def test_planned_cells_hold_predictions_against_what_is_executed(measured: Measured) -> None:
     planned = measured.rows("planned-llama-3.1-8b")
     assert {row.variant for row in planned} == {"auto", "gpu-only", "auto over gpu-only", "all"}
@@ -135,14 +139,14 @@ def test_planned_cells_hold_predictions_against_what_is_executed(measured: Measu
     assert measured.variants("offline-llama-3.1-70b-int4") == {"auto", "all"}
 
 
-@compiled
+@measuring
 @pytest.mark.parametrize("cell", ["planned-llama-3.1-8b", "online-llama-3.1-8b"])
 def test_cells_tell_the_bound_of_the_gain(cell: str, measured: Measured) -> None:
     gains = [row for row in measured.rows(cell) if row.metric == "bound of the gain"]
     assert "auto over gpu-only" in {row.variant for row in gains}
 
 
-@compiled
+@measuring
 def test_links_are_of_copies_launches_and_signals(measured: Measured) -> None:
     rows = measured.rows("links")
     graphs = [row for row in rows if row.metric == "graphs, time to record"]
@@ -155,13 +159,13 @@ def test_links_are_of_copies_launches_and_signals(measured: Measured) -> None:
     assert [name.partition(",")[0] for name in trips] == ["kernel", "copy to the host"]
 
 
-@compiled
+@measuring
 def test_kernels_are_of_every_kind(measured: Measured) -> None:
     cases = {row.case.partition(",")[0].partition(" ")[0] for row in measured.rows("kernels")}
     assert cases == {"decode", "prefill", "linear", "dequantize", "experts", "sampling"}
 
 
-@compiled
+@measuring
 def test_the_host_is_right_by_every_instruction_set(measured: Measured) -> None:
     rows = measured.rows("host")
     errors = [row for row in rows if row.metric.startswith("largest error")]
@@ -171,8 +175,7 @@ def test_the_host_is_right_by_every_instruction_set(measured: Measured) -> None:
     assert {"bandwidth", "rate"} <= {row.metric for row in rows if row.variant == best}
 
 
-@compiled
-@pytest.mark.slow
+@measuring
 def test_records_with_bounds_are_drawn(measured: Measured) -> None:
     records = {name: measured.record(name) for name in TINY}
     drawn = {path.stem for path in draw_plots(list(TINY.values()), measured.folder)}

@@ -179,6 +179,22 @@ def test_more_places_have_no_fewer_sequences_in_a_pass(generated: list[int]) -> 
     assert all(1 <= rows <= places + 1 for places, rows in enumerate(most))
 
 
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 40))
+def test_a_job_s_course_has_all_tokens_of_all_requests(generated: list[int], places: int) -> None:
+    occupancy = _occupancy(generated)
+    course = occupancy.course(places)
+    read, passed = (
+        sum(alike.number * alike.rows for alike in each) for each in (course.fills, course.passes)
+    )
+    assert read == pytest.approx(len(generated))
+    assert passed == pytest.approx(sum(generated) - len(generated))
+    passes = sum(alike.number for alike in course.passes)
+    assert passes >= occupancy.least_passes(places) - 1e-6
+    if places >= len(generated):
+        assert passes == max(generated) - 1
+        assert course.fills == ((1, len(generated)),)
+
+
 @settings(max_examples=4)
 @given(questions())
 def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(

@@ -1,11 +1,14 @@
-"""No job that is really run, pass by pass, is done faster than its ceiling says."""
+"""Jobs that are really run, pass by pass: none is done faster than its ceiling says, and those of
+few long requests not slower than is predicted.
+"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.property.test_offline_planner import AUTO, stragglers
+from tests.property.test_offline_planner import AUTO, few_bits, stragglers
+from tests.unit.planner.questions import ask, short
 
 from tandem.bench.offline.cell import OfflineCell
 from tandem.bench.offline.job import execute
@@ -15,9 +18,9 @@ from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
-from tandem.planner.question import Question
+from tandem.planner.question import Lengths, Question
 from tandem.runtime.paced.perturbed_rates import Perturbation
-from tandem.spec.workload import Workload
+from tandem.spec.workload import RequestShape, Workload
 
 NAMES = ("llama-3.1-8b", "opt-6.7b", "opt-30b", "gemma-3-27b", "qwen3-30b-a3b")
 
@@ -44,11 +47,14 @@ def cell_of(question: Question) -> OfflineCell:
     return OfflineCell(name, model, model, workload, count, hardware, hardware, truth, tokens)
 
 
-@pytest.mark.timeout(300)  # whole jobs
 @settings(max_examples=4)
 @given(stragglers(), st.data())
 def test_no_run_of_any_plan_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
-    """Of one batch or several, of which some are empty at the end."""
+    """Of one batch or several, of which some are empty at the end.
+
+    Nothing is held to its prediction: of 17 such plans one was executed at 0.80 of it, and one at
+    1.10 (ADR 0094).
+    """
     search = OfflineSearch(question)
     best = search.best(AUTO)
     assume(best is not None)
@@ -62,3 +68,28 @@ def test_no_run_of_any_plan_exceeds_the_ceiling(question: Question, data: st.Dat
         file = offline_plan_file(cell.model_name, question, plan, "int4")
         executed = execute(cell, file)
         assert executed.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-6), candidate
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "host", "groups"),
+    [
+        # rows that 16 bits multiply in half the time, once there are more than four
+        ("opt-6.7b", 5, "server-genoa", [(6, 38, 120), (50, 21, 3)]),
+        # whose prompts are read a few at a time, each time by weights that are dequantized before
+        ("gemma-3-27b", 6, "desktop-ddr4", [(1, 65, 200), (2, 178, 114), (16, 8, 1)]),
+    ],
+)
+def test_few_long_requests_take_in_few_bits_what_is_predicted(
+    name: str, layers: int, host: str, groups: list[tuple[int, int, int]]
+) -> None:
+    """More than half of all passes have a tenth of the sequences, and save hardly any time."""
+    model = short(plannable_spec(name), layers)
+    shapes = tuple(RequestShape(*each) for count, *each in groups for _ in range(count))
+    asked = ask(model, "t4", host, precision=few_bits(model))
+    question = replace(asked, lengths=Lengths.of(Workload("stragglers", shapes)))
+    search = OfflineSearch(question)
+    best = search.best(AUTO)
+    assert best is not None
+    cell, plan = cell_of(question), offline_plan(search, best.candidate, adapts=True)
+    executed = execute(cell, offline_plan_file(cell.model_name, question, plan, "int4"))
+    assert executed.tokens_per_s == pytest.approx(best.tokens_per_s, rel=0.05)

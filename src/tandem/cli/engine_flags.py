@@ -162,7 +162,7 @@ ENGINE_FLAGS = (
     _flag(
         "cuda_graphs",
         str,
-        "Launch steps that only decode, all on the GPU, as one: auto, on, or off.",
+        "Launch decoding steps as one, of others GPU layers as one each: auto, on, or off.",
         "NAME",
     ),
     _flag(
@@ -180,7 +180,7 @@ ENGINE_FLAGS = (
     _flag(
         "attention_backend",
         str,
-        "What attends to prompts on the GPU: auto, triton, flashinfer, or torch.",
+        "What attends on the GPU to prompts, and decodes: auto, triton, flashinfer, or torch.",
         "NAME",
     ),
     _flag("tensor_parallel_size", int, "Ranks that share each layer; only 1 so far."),

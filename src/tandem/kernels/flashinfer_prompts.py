@@ -22,6 +22,21 @@ _GROUP_FOR_MATRIX_UNITS = 4
 """Query heads to a key head from which on decodes use them: below they would mostly multiply
 padding. Not measured here."""
 
+_SIZES = ("sm_scale", "window_left", "logits_soft_cap", "q_data_type", "kv_data_type")
+CALLS = {
+    "BatchPrefillWithPagedKVCacheWrapper": {
+        "__init__": frozenset[str](),
+        "plan": frozenset({"causal", *_SIZES}),
+        "run": frozenset({"return_lse"}),
+    },
+    "BatchDecodeWithPagedKVCacheWrapper": {
+        "__init__": frozenset({"use_tensor_cores"}),
+        "plan": frozenset(_SIZES),
+        "run": frozenset({"return_lse"}),
+    },
+}
+"""What is called, by arguments that are given by name."""
+
 
 class FlashInferPrompts:
     """Plans of one engine; they share a workspace, since one runs at a time.
@@ -49,7 +64,8 @@ class FlashInferPrompts:
         self._library, self._device = library, device
         self._heads, self._shape = heads, shape
         self._scale, self._soft_cap, self._dtype = scale, soft_cap, dtype
-        self._workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+        # decodes count in it from zero, and leave zeros
+        self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from tandem.kernels.prompt_kernels import PromptKernels, PromptLibrary
 from tandem.kernels.tier_kernels import MergingKernels, StaticKernels, TierKernels
 from tandem.kernels.varlen_prompts import VarlenPrompts
 
+_FLASHINFER = "install flashinfer-python 0.6 or later"
 _SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 
 
@@ -45,7 +47,7 @@ def open_prompts(
     if device.type == "cuda" and (reason := against_device(name, device, dtype)) is not None:
         raise NoPromptLibraryError(reason)
     if name == "flashinfer":
-        library = _import("flashinfer", "install flashinfer-python")
+        library = _import("flashinfer", _FLASHINFER)
         return FlashInferPrompts(library, device, heads, shape, scale, soft_cap, dtype)
     module = _import("torch.nn.attention.varlen", "it needs torch 2.11 or later")
     wanted, attend = module.AuxRequest(lse=True), module.varlen_attn
@@ -65,7 +67,9 @@ def require_prompts(name: str, head_dim: int, soft_cap: float, dtype: torch.dtyp
         if head_dim not in flashinfer_prompts.HEAD_DIMS:
             known = ", ".join(map(str, flashinfer_prompts.HEAD_DIMS))
             raise NoPromptLibraryError(f"its kernels take heads of {known}, not {head_dim}")
-        _import("flashinfer", "install flashinfer-python")
+        library = _import("flashinfer", _FLASHINFER)
+        for wrapper, wanted in flashinfer_prompts.CALLS.items():
+            _require_calls(library, wrapper, wanted)
         return
     if soft_cap:
         raise NoPromptLibraryError("its kernels do not bound scores, as this model does")
@@ -96,6 +100,21 @@ def against_device(name: str, device: torch.device, dtype: torch.dtype) -> str |
         f"its kernels for {kind} begin with compute capability 8.0, and this GPU has "
         f"{found[0]}.{found[1]}"
     )
+
+
+def _require_calls(library: Any, wrapper: str, wanted: Mapping[str, frozenset[str]]) -> None:
+    """By what their methods take: of a version that is not said everywhere."""
+    made = getattr(library, wrapper, None)
+    for method, arguments in wanted.items():
+        call = getattr(made, method, None)
+        if call is None:
+            raise NoPromptLibraryError(f"flashinfer has no {wrapper}.{method}; {_FLASHINFER}")
+        has = inspect.signature(call).parameters
+        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in has.values()):
+            continue  # it checks them itself
+        if missing := ", ".join(sorted(arguments - set(has))):
+            said = f"flashinfer's {wrapper}.{method} has no {missing}"
+            raise NoPromptLibraryError(f"{said}; {_FLASHINFER}")
 
 
 def _import(name: str, remedy: str) -> Any:

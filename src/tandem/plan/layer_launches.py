@@ -1,6 +1,6 @@
 """Stages that may be launched as one: the end of a layer, the beginning of the next, or both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -42,6 +42,11 @@ def resident_parts(homes: Mapping[int, Home], num_layers: int) -> tuple[LayerPar
         if ends is not None or begins is not None:
             parts.append(LayerPart(ends, begins))
     return tuple(parts)
+
+
+def can_record(parts: Sequence[LayerPart]) -> bool:
+    """Whether there is a layer from whose PRE the shapes of what lies between parts are known."""
+    return any(part.begins is not None or part.ends == 0 for part in parts)
 
 
 def layer_parts(template: ProgramTemplate) -> dict[int, LayerPart]:

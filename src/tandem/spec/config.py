@@ -148,15 +148,18 @@ class EngineConfig:
         calibrate: where steps are chosen by predicted time, correct the predictions by what the
             terms of a step are measured to take.
         overlap: False runs the plain loop, which waits for each step before the next.
-        cuda_graphs: steps in which rows decode on the accelerator alone are launched as one graph:
-            `auto` on CUDA where that can be, `on` also on the emulated accelerator, and refused
-            where it cannot be; `off`: every operation is launched by itself.
+        cuda_graphs: steps in which rows decode on the accelerator alone, which has all layers, are
+            launched as one graph; in others, each layer whose weights stay there, from one
+            attention to the next: `auto` on CUDA where that can be and no layer has to leave the
+            accelerator for them, `on` also on the emulated accelerator, and refused where it cannot
+            be; `off`: every operation is launched by itself.
         link_copies: how KV blocks cross the link of a CUDA device: `auto` by copy engines, or by a
             kernel where they are small and scattered; `batched`: all in one call of the driver.
         link_waits: what waits, on a CUDA device, for the CPU's attention before it is copied there:
             a thread of the host, which then launches the copy, or the copy's stream itself.
         attention_backend: on a CUDA device, `flashinfer` or `torch` (its `varlen_attn`) computes
-            attention within prompts, Triton's kernels the rest; `triton`: all of it, before
+            attention within prompts, Triton's kernels the rest, but for rows of one token in steps
+            that are no graphs, which are `flashinfer`'s, too; `triton`: all of it, before
             compute capability 8.0 all but prompts, which torch's memory-efficient attention
             computes where it can; `auto`: the same, or torch's reference kernels where Triton is
             not there.

@@ -126,6 +126,32 @@ def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     refused("flashinfer cannot be imported .*; install flashinfer-python", "flashinfer")
 
 
+def test_a_flashinfer_that_is_older_or_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill = prompt_libraries.BatchPrefillWithPagedKVCacheWrapper
+
+    class Older(prompt_libraries.BatchDecodeWithPagedKVCacheWrapper):
+        def plan(self, indptr: object, data_type: str = "float16") -> None: ...
+
+    class Passing(prompt_libraries.BatchDecodeWithPagedKVCacheWrapper):
+        def plan(self, *args: Any, **kwargs: Any) -> None:
+            super().plan(*args, **kwargs)
+
+    def installed(**wrappers: type) -> None:
+        monkeypatch.setitem(sys.modules, "flashinfer", SimpleNamespace(**wrappers))
+
+    later = "install flashinfer-python 0.6 or later"
+    decode = "BatchDecodeWithPagedKVCacheWrapper"
+    installed()
+    refused(f"flashinfer has no BatchPrefillWithPagedKVCacheWrapper.*; {later}", "flashinfer")
+    installed(BatchPrefillWithPagedKVCacheWrapper=prefill)
+    refused(f"flashinfer has no {decode}.*; {later}", "flashinfer")
+    installed(BatchPrefillWithPagedKVCacheWrapper=prefill, **{decode: Older})
+    lacks = "kv_data_type, logits_soft_cap, q_data_type, sm_scale, window_left"
+    refused(f"{decode}.plan has no {lacks}; {later}", "flashinfer")
+    installed(BatchPrefillWithPagedKVCacheWrapper=prefill, **{decode: Passing})
+    check("flashinfer")
+
+
 def test_a_torch_whose_function_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
     def older(query: object, cu_seq_q: object, is_causal: bool = False) -> None: ...
 

@@ -3,22 +3,28 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from tests.unit.engine.small_model import FLOAT32, SPEC
 
 from tandem.engine.sizing.capacities import Capacities
-from tandem.engine.sizing.graph_choice import LABEL, with_graphs
+from tandem.engine.sizing.graph_choice import LABEL, recorded_notes, with_graphs
 from tandem.engine.sizing.memory_plan import MemoryPlan, plan_memory
 from tandem.memory.workspace import LargestStep, StepMemory
 from tandem.plan.layer_launches import resident_parts
 from tandem.plan.weights import Home, homes_by_layer
+from tandem.runtime.recording import Recording
 from tandem.spec.config import EngineConfig
 from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.model import ExpertSpec, ModelSpec
 from tandem.spec.parameters import weight_bytes
 from tandem.spec.units import KIB, MIB
+
+if TYPE_CHECKING:
+    from tandem.runtime.layer_graphs import LayerGraphs
 
 CONFIG = EngineConfig("m", max_num_seqs=4, max_num_batched_tokens=64)
 ROOMY = Capacities(512 * MIB, 64 * MIB, graphs=True)
@@ -158,14 +164,31 @@ def test_layers_that_stay_have_graphs_beside_those_that_come(tmp_path: Path) -> 
     assert not any("one operation at a time" in note for note in memory.plan.notes)
 
 
-def test_without_a_layer_that_stays_there_are_none(tmp_path: Path) -> None:
-    homes: tuple[Home, ...] = ("streamed",) * 8
-    config = placing(tmp_path, *homes)
+_ONE_BEHIND_ALL: tuple[Home, ...] = ("cpu",) * 7 + ("resident",)
+
+
+@pytest.mark.parametrize("homes", [("streamed",) * 8, _ONE_BEHIND_ALL])
+def test_without_a_layer_that_stays_behind_another_there_are_none(
+    tmp_path: Path, homes: tuple[Home, ...]
+) -> None:
+    """A single one has nothing before it that rotates positions."""
+    config, reason = placing(tmp_path, *homes), "no layer's weights stay on the accelerator behind"
     memory = plan(config, ROOMY, EIGHT)
     assert memory.graphs is None
-    assert memory.plan.notes[-1].endswith("at a time: no layer's weights stay on the accelerator")
-    with pytest.raises(ConfigError, match="--cuda-graphs on cannot be: no layer's weights stay"):
+    assert charged_bytes(memory) == 0
+    assert reason in memory.plan.notes[-1]
+    with pytest.raises(ConfigError, match=f"--cuda-graphs on cannot be: {reason}"):
         plan(replace(config, cuda_graphs="on"), ROOMY, EIGHT)
+
+
+@pytest.mark.parametrize(("buckets", "told"), [((1,), "1 token"), ((1, 2), "1, 2 tokens")])
+def test_what_is_recorded_of_layers_that_stay_is_told(buckets: tuple[int, ...], told: str) -> None:
+    layers = SimpleNamespace(buckets=buckets, recording=Recording(None, 0.25))
+    (note,) = recorded_notes(CONFIG, None, cast("LayerGraphs", layers))
+    assert note == (
+        "layers that stay on the accelerator, beside those that are elsewhere, are graphs of "
+        f"{told}, recorded in 0.2 s"
+    )
 
 
 def test_no_weights_leave_the_accelerator_for_graphs_unless_they_are_asked_for(

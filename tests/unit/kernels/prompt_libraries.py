@@ -190,6 +190,7 @@ class BatchDecodeWithPagedKVCacheWrapper:
         assert float_workspace_buffer.dtype is torch.uint8
         assert kv_layout == "HND"
         assert not use_cuda_graph
+        assert not float_workspace_buffer.any(), "it counts in it from zero"
         self.made.append(use_tensor_cores)
         self._wrapper = BatchPrefillWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout)
 

@@ -1,7 +1,7 @@
 """Prompts by other libraries' kernels, called as they are documented, against float64."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,6 +95,15 @@ def test_prompts_chunks_and_decode_in_one_lane(make: Maker, group: int, head_dim
     check(attend(make_tier(case), make), exact_attention(case))
 
 
+@pytest.fixture
+def filled_memory() -> Iterator[None]:
+    """What is not initialized is no zeros."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("filled_memory")
 @pytest.mark.parametrize(("window", "soft_cap"), [(0, 0.0), (1, 0.0), (40, 0.0), (0, 2.0)])
 @pytest.mark.parametrize("group", [1, 3, 4])
 def test_rows_of_one_token_by_flashinfer_s_own_kernels(

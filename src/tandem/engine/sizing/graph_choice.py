@@ -8,7 +8,7 @@ from tandem.engine.sizing.capacities import Capacities
 from tandem.memory.page import KVPageSpec
 from tandem.memory.workspace import StepMemory
 from tandem.plan.decode_sweep import MAX_BUCKET_ROWS, row_buckets
-from tandem.plan.layer_launches import LayerPart, resident_parts
+from tandem.plan.layer_launches import LayerPart, can_record, resident_parts
 from tandem.plan.weights import WeightPlacement, homes_by_layer
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import ConfigError
@@ -30,7 +30,8 @@ blocks and one of its small ones, code that is loaded meanwhile. Recording ends 
 than is set aside."""
 _LAYER_GRAPH_BYTES = 128 * KIB
 """The driver's objects, of a graph of a layer or of a layer in a whole step's: not measured yet."""
-_STAYING = "what stays on the accelerator between two layers' attention is"
+_NONE_STAYS = "no layer's weights stay on the accelerator behind another that is computed there"
+_STAYING = "layers that stay on the accelerator, beside those that are elsewhere, are"
 _ROW_BYTES, _TABLE_BYTES = 5 * 8 + 9, 4  # of a row, its likeliest token too; of one of its blocks
 
 
@@ -84,7 +85,7 @@ def with_graphs(
         else:
             if memory.graphs is not None and (memory.graphs.whole or config.cuda_graphs == "on"):
                 return memory
-            reason = "no layer's weights stay on the accelerator"
+            reason = _NONE_STAYS
             if memory.graphs is not None:
                 without = plan(False)
                 if without.plan.weights == memory.plan.weights:
@@ -133,7 +134,7 @@ def choose_graphs(
     homes = homes_by_layer(placement)
     whole = all(home == "resident" for home in homes.values())
     parts = resident_parts(homes, spec.num_layers) if hybrid or not whole else ()
-    if not whole and not parts:
+    if not whole and not can_record(parts):
         return None
     rows = min(config.max_num_seqs, MAX_BUCKET_ROWS)
     blocks = page.blocks_for_tokens(max_tokens)
@@ -194,6 +195,8 @@ def recorded_notes(
 def _recorded(what: str, unit: str, graphs: "DecodeGraphs | LayerGraphs", taken: int | None) -> str:
     memory = "" if taken is None else f", {format_size(taken)}"
     sizes = ", ".join(str(bucket) for bucket in graphs.buckets)
+    if graphs.buckets == (1,):
+        unit = unit.removesuffix("s")
     made = graphs.recording
     missing = "" if made.problem is None else f"; no more, because {made.problem}"
     return f"{what} graphs of {sizes} {unit}, recorded in {made.seconds:.1f} s{memory}{missing}"

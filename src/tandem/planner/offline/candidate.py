@@ -1,5 +1,6 @@
 """One way to run an offline batch."""
 
+import math
 from dataclasses import dataclass, replace
 
 from tandem.plan.block_order import BlockOrder, order_of
@@ -76,6 +77,19 @@ class BlockCandidate:
         return replace(
             self, resident_rows=resident, streamed_rows=streamed, cpu_rows=cpu, recomputed_tokens=0
         )
+
+    def left(self, sequences: float) -> "BlockCandidate":
+        """When a block has only so many sequences left: of every batch and home as many shares of
+        them, in whole ones.
+        """
+        rows = math.ceil(sequences / self.batches)
+        if rows >= self.rows:
+            return self
+        streamed, cpu = (rows * home // self.rows for home in (self.streamed_rows, self.cpu_rows))
+        made = self.recomputed_tokens if streamed else 0
+        resident = rows - streamed - cpu
+        fewer = replace(self, resident_rows=resident, streamed_rows=streamed, cpu_rows=cpu)
+        return replace(fewer, recomputed_tokens=made)
 
     def undivided(self) -> "BlockCandidate":
         """With no part of a layer that comes on the CPU."""

@@ -19,7 +19,8 @@ class BlockRates:
         block_s: of one block, prompts included. prefill_s: until its first tokens.
         pass_s: per token of all its sequences, at mean context.
         blocks: of the job, the last of which may be smaller; it is taken to last as long.
-        tail_s: of passes beside the blocks', for sequences that are longer than the mean.
+        tail_s: beside the blocks: of passes for sequences that are longer than the mean, and what
+            fewer sequences than a block has take beyond their share.
     """
 
     tokens_per_s: float

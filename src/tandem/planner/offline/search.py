@@ -1,6 +1,7 @@
 """The search for an offline plan: candidates by a bound, the best of them by virtual time."""
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -155,8 +156,12 @@ class OfflineSearch:
         heapq.heapify(heap)
         while heap and -heap[0][0] > least:
             minus_most_per_s, made, _, _, _, found = heapq.heappop(heap)
-            if made == _CANDIDATE:
+            if made == _PRICED:
                 yield -minus_most_per_s, found
+            elif made == _CANDIDATE:
+                # rows as they fall take long to price, and most candidates are never looked at
+                place = _PRICED, found.batches, found.streamed, next(numbers)
+                heapq.heappush(heap, (-self.bound_tokens_per_s(found), *place, found))
             elif made == _BLOCK:
                 for start in self.candidates.starts(found, policy):
                     promise = self.promises.of_start(start, policy)
@@ -164,7 +169,7 @@ class OfflineSearch:
             else:
                 for candidate in self.candidates.of_start(found, policy):
                     place = _CANDIDATE, candidate.batches, candidate.streamed, next(numbers)
-                    bound = self.bound_tokens_per_s(candidate)
+                    bound = self._bound_tokens_per_s(candidate, self._least_tail_s(candidate))
                     heapq.heappush(heap, (-bound, *place, candidate))
 
     def option(self, candidate: BlockCandidate) -> BlockOption:
@@ -189,16 +194,13 @@ class OfflineSearch:
                     yield option
 
     def bound_tokens_per_s(self, candidate: BlockCandidate) -> float:
-        """What no schedule of the candidate exceeds in as many passes as are predicted."""
+        """What no schedule of the candidate exceeds in such passes as are predicted."""
+        return self._bound_tokens_per_s(candidate, self._tail_s(candidate))
+
+    def _bound_tokens_per_s(self, candidate: BlockCandidate, tail_s: float) -> float:
         bound = self.times.bound
-        rates = block_rates(
-            self.question.lengths,
-            candidate,
-            bound.prefill_s(candidate),
-            bound.decode_s(candidate),
-            self._tail_s(candidate),
-        )
-        return rates.tokens_per_s
+        prefill_s, pass_s = bound.prefill_s(candidate), bound.decode_s(candidate)
+        return block_rates(self.question.lengths, candidate, prefill_s, pass_s, tail_s).tokens_per_s
 
     def _predict(self, candidate: BlockCandidate) -> BlockPrediction:
         time = self.times.time(candidate)
@@ -214,14 +216,38 @@ class OfflineSearch:
 
     def _tail_s(self, candidate: BlockCandidate) -> float:
         """Of passes for sequences longer than the mean. What sequences take is counted with the
-        means already, so that only what a pass takes for one of each batch is left.
+        means already, so that only what a pass takes for one of each batch is left; more, where
+        fewer sequences hardly save time.
         """
+        least_s = self._least_tail_s(candidate)
+        if not least_s or self._saves_evenly(candidate):
+            return least_s
+        bound, places = self.times.bound, candidate.block_rows
+        course = self._occupancy.course(places)
+        more_s = -self._occupancy.passes_by_means(places) * bound.decode_s(candidate)
+        for alike in course.passes:
+            more_s += alike.number * bound.decode_s(candidate.left(alike.rows))
+        if not candidate.streamed:  # else places are empty for a while, and filled together
+            blocks = math.ceil(self.question.lengths.requests / places)
+            fills_s = -blocks * bound.prefill_s(candidate)
+            for alike in course.fills:
+                fills_s += alike.number * bound.prefill_s(candidate.left(alike.rows))
+            more_s += max(0.0, fills_s)
+        return max(least_s, more_s)
+
+    def _least_tail_s(self, candidate: BlockCandidate) -> float:
+        """Of any kernels."""
         passes = self._occupancy.tail_passes(candidate.block_rows)
         if not passes:
             return 0.0
         alone = replace(candidate, resident_rows=1, streamed_rows=0, cpu_rows=0)
-        alone = replace(alone, recomputed_tokens=0)
-        return passes * self.times.bound.decode_s(alone)
+        return passes * self.times.bound.decode_s(replace(alone, recomputed_tokens=0))
+
+    def _saves_evenly(self, candidate: BlockCandidate) -> bool:
+        """Whether a pass's time is convex in its sequences, so that what is between all places and
+        one takes no more than in proportion.
+        """
+        return candidate.quantized == "none" and self.question.model.experts is None
 
     def _begin(self, policy: OfflinePolicy) -> None:
         """It may be searched."""
@@ -359,7 +385,7 @@ class _Searched(NamedTuple):
     options: tuple[BlockOption, ...]
 
 
-_BLOCK, _START, _CANDIDATE = range(3)
+_BLOCK, _START, _CANDIDATE, _PRICED = range(4)
 _Entry = tuple[float, int, int, int, int, BlockCandidate]
 """Tokens per second, below 0; what it is, blocks and starts first; of a candidate, batches and
 layers streamed; a number that is no other's.
