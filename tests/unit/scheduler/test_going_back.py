@@ -4,6 +4,8 @@ import pytest
 from tests.support.engines import toy_engine
 from tests.support.setups import Setup
 
+from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.strategies.filling import StepFiller
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -69,3 +71,28 @@ def test_what_the_device_has_no_room_for_beside_its_reserve_goes_to_the_host() -
         engine.check_idle()
         assert engine.scheduler.running.num_preemptions
         assert ends.index("second") < 20
+
+
+def test_a_long_queue_is_not_weighed_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is preempted goes back; the first behind it that had better wait is the last weighed."""
+    weighed, most = list[str](), 0
+
+    def waits(filler: StepFiller, sequence: Sequence) -> bool:
+        del filler
+        weighed.append(sequence.request_id)
+        return sequence.request_id.startswith("short")
+
+    monkeypatch.setattr(StepFiller, "_waits_for_device", waits)
+    with toy_engine(Setup(strategy="ride-along", **SETUP)) as engine:
+        core, scheduler, preempted = engine.core, engine.scheduler, False
+        for index in range(3):
+            core.add_request(request(f"long {index}", 4, 56))
+        for index in range(300):
+            core.add_request(request(f"short {index}", 4, 6))
+        for _ in range(40):
+            weighed.clear()
+            core.step()
+            most = max(most, len(weighed))
+            preempted |= any(each.preemptions for each in scheduler.waiting)
+    assert preempted
+    assert 0 < most <= 4, "of two proposals"

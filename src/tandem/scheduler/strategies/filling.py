@@ -321,12 +321,12 @@ class StepFiller:
         swapped = self.view.rows.count(RowState.SWAPPED)
         if swapped > len(self.swap_in) + len(self.resume):
             return
-        # who waits for the device: requests behind it may go to the host, or patient ones alone
-        passed, all_may = 0, False
+        # who waits for the device: requests behind them may go to the host, or patient ones alone
+        passed, all_may = 0, True
         for sequence in waiting:
             if rows_left == 0 or self.budget <= 0 or self.samples <= 0 or passed > _MOST_PASSED:
                 return
-            if passed and not (all_may or sequence.request.patient):
+            if not (all_may or sequence.request.patient):
                 passed += 1
                 continue
             limit = UNLIMITED
@@ -344,12 +344,13 @@ class StepFiller:
             )
             if not on_device:
                 if self._goes_back(sequence, limit):
-                    passed, all_may = passed + 1, True
+                    passed += 1
                     continue
                 if limit != _ON_HOST and not self._may_go_to_host(sequence, limit):
                     return
                 if limit != _ON_HOST and self._waits_for_device(sequence):
-                    passed = 1
+                    # those behind are as slow there in the mean, and to weigh all would take long
+                    passed, all_may = passed + 1, False
                     continue
                 if not self._place_on_host(sequence):
                     return
