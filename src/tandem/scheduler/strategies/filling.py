@@ -33,11 +33,13 @@ class StepFiller:
 
     Args:
         uses_host: KV may go to the host tier.
+        crosses: rows there cross sweeps as cohorts: their tokens take many.
         ending: rows of cohorts that are sampled in this step.
     """
 
     view: SchedulerView
     uses_host: bool
+    crosses: bool = False
     ending: int = 0
     budget: int = field(init=False)
     samples: int = field(init=False)
@@ -53,6 +55,7 @@ class StepFiller:
     leave: list[int] = field(default_factory=list[int])
     swap_in: list[int] = field(default_factory=list[int])
     resume: list[int] = field(default_factory=list[int])
+    going_back: list[Sequence] = field(default_factory=list[Sequence])  # who wait for the device
     owing: int = 0  # blocks of the host, to admissions that leave for it
     growing: int | None = None  # rows that may still begin a block; None: not counted yet
     coming_growing: int = 0  # likewise of those that are being admitted
@@ -91,14 +94,16 @@ class StepFiller:
         self._decodes(self._staying(rows.decodes))
         self.budget = min(self.budget, self.view.most_prompt_tokens)
         stalled = self._prefills(rows.prefills)
-        before = self.view.num_before_them
+        before, leaves_room = self.view.num_before_them, True
         if not self.preempt:
             self._return_swapped()
         if before and not (stalled or self.preempt):
-            self._admit_before(self.view.behind, before)
+            leaves_room = self._admit_before(self.view.behind, before)
         stalled |= self._prefills(self.view.behind)
         if not (stalled or self.preempt):
-            self._admit(islice(self.view.waiting, before, None))
+            leaves_room &= self._admit(islice(self.view.waiting, before, None))
+            if leaves_room and not self.crosses:
+                self._use_idle_host()
         return StepProposal(
             decode=np.concatenate(self.decode) if self.decode else np.zeros(0, dtype=np.int64),
             chunks=tuple(self.chunks),
@@ -304,28 +309,30 @@ class StepFiller:
         size = self.view.config.block_size
         return -(-len(sequence.tokens) // size) * size < sequence.limit - 1
 
-    def _admit_before(self, rows: LongArray, count: int) -> None:
+    def _admit_before(self, rows: LongArray, count: int) -> bool:
         """Admit the first `count` of those who wait, as far as `rows` keep room for all that they
-        have to read.
+        have to read. Returns what `_admit` does.
         """
         needs = BlockNeed()
         lefts = self.view.rows.remaining(rows).tolist()
         for row, left in zip(rows.tolist(), lefts, strict=True):
             needs = needs.plus(self.view.growth(row, left))
         self.free = self.free.minus(needs)
-        self._admit(islice(self.view.waiting, count))
+        leaves_room = self._admit(islice(self.view.waiting, count))
         self.free = self.free.plus(needs)
+        return leaves_room
 
-    def _admit(self, waiting: Iterable[Sequence]) -> None:
+    def _admit(self, waiting: Iterable[Sequence]) -> bool:
+        """Returns True if nobody behind those who go back had to wait for room on the host."""
         rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
         swapped = self.view.rows.count(RowState.SWAPPED)
         if swapped > len(self.swap_in) + len(self.resume):
-            return
+            return False
         # who waits for the device: requests behind them may go to the host, or patient ones alone
         passed, all_may = 0, True
         for sequence in waiting:
             if rows_left == 0 or self.budget <= 0 or self.samples <= 0 or passed > _MOST_PASSED:
-                return
+                return False
             if not (all_may or sequence.request.patient):
                 passed += 1
                 continue
@@ -338,23 +345,38 @@ class StepFiller:
             may_go_to_device = not passed and self._may_go_to_device(limit)
             hosted = self._worth_fetching(sequence, limit) if may_go_to_device else []
             if self.view.kv.arriving(hosted) or any(e.digest in self.coming for e in hosted):
-                return  # another request has it brought, and will not be long
+                return False  # another request has it brought, and will not be long
             on_device = (hosted and self._fetch(sequence, hosted)) or (
                 may_go_to_device and self._place(sequence, limit, self._beside(sequence, limit))
             )
             if not on_device:
                 if self._goes_back(sequence, limit):
+                    self.going_back.append(sequence)
                     passed += 1
                     continue
                 if limit != _ON_HOST and not self._may_go_to_host(sequence, limit):
-                    return
+                    return False
                 if limit != _ON_HOST and self._waits_for_device(sequence):
                     # those behind are as slow there in the mean, and to weigh all would take long
                     passed, all_may = passed + 1, False
                     continue
                 if not self._place_on_host(sequence):
-                    return
+                    return False
             rows_left -= 1
+        return True
+
+    def _use_idle_host(self) -> None:
+        """Those who would go back to the device start on the host after all where nobody else who
+        waits takes the room there: sweeps have them make a token each, while they would pause.
+        """
+        for sequence in self.going_back:
+            rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
+            if rows_left == 0 or self.budget <= 0 or self.samples <= 0:
+                return
+            if not self._may_go_to_host(sequence, UNLIMITED) or self._waits_for_device(sequence):
+                return
+            if not self._place_on_host(sequence):
+                return
 
     def _beside(self, sequence: Sequence, limit: int) -> BlockNeed:
         """What is to stay free on the device beside a request that lies there: room for others to
@@ -483,8 +505,12 @@ class StepFiller:
         the numbers in both tiers are planned: on the host it would be one of those planned there
         that is older than they are in the mean, and sweeps would wait for its attention.
 
-        Those behind it may start on the host meanwhile, where they take nothing that it waits for.
-        Where prompts of the host are read on the device they would, so that it waits for neither.
+        Those behind it may start on the host meanwhile, where they take nothing that it waits for;
+        if they leave room there, it may be used (`_use_idle_host`). Where prompts of the host are
+        read on the device they would take something, so that it waits for neither.
+
+        It pauses for no longer than those ahead of it on the device, at most, take to their ends:
+        nobody behind it takes what these leave, and for nobody it does not wait.
         """
         config, total = self.view.config, self.view.kv.total()
         planned = self.uses_host and config.max_device_seqs > 0 and not config.prompts_on_device
