@@ -5,7 +5,7 @@ from tests.support.engines import toy_engine
 from tests.support.setups import Setup
 
 from tandem.scheduler.sequence import Sequence
-from tandem.scheduler.strategies.filling import StepFiller
+from tandem.scheduler.strategies.tier_rules import TierRules
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -101,12 +101,12 @@ def test_a_long_queue_is_not_weighed_in_every_step(monkeypatch: pytest.MonkeyPat
     """Who is preempted goes back; the first behind it that had better wait is the last weighed."""
     weighed, most = list[str](), 0
 
-    def waits(filler: StepFiller, sequence: Sequence) -> bool:
-        del filler
+    def waits(rules: TierRules, sequence: Sequence) -> bool:
+        del rules
         weighed.append(sequence.request_id)
         return sequence.request_id.startswith("short")
 
-    monkeypatch.setattr(StepFiller, "_waits_for_device", waits)
+    monkeypatch.setattr(TierRules, "waits_for_device", waits)
     with toy_engine(Setup(strategy="ride-along", **SETUP)) as engine:
         core, scheduler, preempted = engine.core, engine.scheduler, False
         for index in range(3):

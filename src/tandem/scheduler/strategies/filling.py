@@ -19,6 +19,7 @@ from tandem.scheduler.proposal import Admission, Chunk, StepProposal
 from tandem.scheduler.rows import UNLIMITED, RowState, Runnable
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.strategies.homes import is_planned_whole, on_the_host
+from tandem.scheduler.strategies.tier_rules import TierRules
 from tandem.scheduler.view import SchedulerView
 from tandem.spec.tier import Tier
 
@@ -56,6 +57,7 @@ class StepFiller:
     swap_in: list[int] = field(default_factory=list[int])
     resume: list[int] = field(default_factory=list[int])
     going_back: list[Sequence] = field(default_factory=list[Sequence])  # who wait for the device
+    tiers: TierRules = field(init=False)
     owing: int = 0  # blocks of the host, to admissions that leave for it
     growing: int | None = None  # rows that may still begin a block; None: not counted yet
     coming_growing: int = 0  # likewise of those that are being admitted
@@ -64,6 +66,7 @@ class StepFiller:
         self.budget = self.view.config.max_num_batched_tokens
         self.samples = (self.view.config.max_sampled_rows or UNLIMITED) - self.ending
         self.free = self.view.free
+        self.tiers = TierRules(self.view, self.uses_host, self.admissions, self.fetches)
 
     def reserve(self, rows: LongArray) -> LongArray:
         """Set blocks aside for one more token of each row; returns the rows that have them."""
@@ -339,10 +342,10 @@ class StepFiller:
             limit = UNLIMITED
             if self.uses_host:
                 limit = device_limit(sequence, self.view.config, self.view.kv.total())
-            if self._is_whole_on_host(sequence, limit) and self._place_on_host(sequence):
+            if self.tiers.is_whole_on_host(sequence, limit) and self._place_on_host(sequence):
                 rows_left -= 1
                 continue
-            may_go_to_device = not passed and self._may_go_to_device(limit)
+            may_go_to_device = not passed and self.tiers.may_go_to_device(limit)
             hosted = self._worth_fetching(sequence, limit) if may_go_to_device else []
             if self.view.kv.arriving(hosted) or any(e.digest in self.coming for e in hosted):
                 return False  # another request has it brought, and will not be long
@@ -350,13 +353,13 @@ class StepFiller:
                 may_go_to_device and self._place(sequence, limit, self._beside(sequence, limit))
             )
             if not on_device:
-                if self._goes_back(sequence, limit):
+                if self.tiers.goes_back(sequence, limit, self._reserve().device):
                     self.going_back.append(sequence)
                     passed += 1
                     continue
-                if limit != _ON_HOST and not self._may_go_to_host(sequence, limit):
+                if limit != _ON_HOST and not self.tiers.may_go_to_host(sequence, limit):
                     return False
-                if limit != _ON_HOST and self._waits_for_device(sequence):
+                if limit != _ON_HOST and self.tiers.waits_for_device(sequence):
                     # those behind are as slow there in the mean, and to weigh all would take long
                     passed, all_may = passed + 1, False
                     continue
@@ -373,7 +376,8 @@ class StepFiller:
             rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
             if rows_left == 0 or self.budget <= 0 or self.samples <= 0:
                 return
-            if not self._may_go_to_host(sequence, UNLIMITED) or self._waits_for_device(sequence):
+            may_go = self.tiers.may_go_to_host(sequence, UNLIMITED)
+            if not may_go or self.tiers.waits_for_device(sequence):
                 return
             if not self._place_on_host(sequence):
                 return
@@ -386,9 +390,9 @@ class StepFiller:
         keeps = self._reserve()
         if not self.view.config.prompts_on_device or limit != UNLIMITED:
             return keeps
-        if not self._may_go_to_host(sequence, limit):
+        if not self.tiers.may_go_to_host(sequence, limit):
             return keeps
-        if not self._count(on_host=False):
+        if not self.tiers.count(on_host=False):
             return keeps
         count = -(-len(sequence.tokens) // self.view.config.block_size)
         return keeps.plus(BlockNeed(device=count))
@@ -469,66 +473,3 @@ class StepFiller:
         self.coming_growing += self._grows(sequence)
         self.coming.update(entry.digest for entry in matched if entry.tier is Tier.HOST)
         return True
-
-    def _may_go_to_host(self, sequence: Sequence, limit: int) -> bool:
-        """Whether a request that would lie on the device may lie on the host instead, whole: also
-        one that the device could never hold whole, if the host can; it would wait for its share of
-        the device, and all behind it likewise, while the host has room.
-        """
-        config = self.view.config
-        if not (self.uses_host and config.max_host_seqs > 0 and config.kv_placement == "auto"):
-            return False
-        longest = -(-(sequence.limit - 1) // config.block_size)
-        if limit != UNLIMITED and longest > self.view.kv.total().host:
-            return False
-        return self._count(on_host=True) < config.max_host_seqs
-
-    def _is_whole_on_host(self, sequence: Sequence, limit: int) -> bool:
-        """Whether a request that the device could never hold whole had better not lie in both
-        tiers: where the numbers of rows in each are planned, its share of the device would be kept
-        from those that lie there, and from prompts that pass, to its end.
-        """
-        if limit in (UNLIMITED, _ON_HOST) or not self.view.config.max_device_seqs:
-            return False
-        return self._may_go_to_host(sequence, limit) and not self._waits_for_device(sequence)
-
-    def _may_go_to_device(self, limit: int) -> bool:
-        """Whether a whole request may lie there, with others on the host beside it."""
-        most = self.view.config.max_device_seqs
-        bounded = self.uses_host and most > 0 and limit == UNLIMITED
-        if limit == _ON_HOST:
-            return False
-        return not bounded or self._count(on_host=False) < most
-
-    def _goes_back(self, sequence: Sequence, limit: int) -> bool:
-        """Whether a request that was preempted on the device waits until there is room again, where
-        the numbers in both tiers are planned: on the host it would be one of those planned there
-        that is older than they are in the mean, and sweeps would wait for its attention.
-
-        Those behind it may start on the host meanwhile, where they take nothing that it waits for;
-        if they leave room there, it may be used (`_use_idle_host`). Where prompts of the host are
-        read on the device they would take something, so that it waits for neither.
-
-        It pauses for no longer than those ahead of it on the device, at most, take to their ends:
-        nobody behind it takes what these leave, and for nobody it does not wait.
-        """
-        config, total = self.view.config, self.view.kv.total()
-        planned = self.uses_host and config.max_device_seqs > 0 and not config.prompts_on_device
-        if not (sequence.began_here and planned and limit == UNLIMITED):
-            return False
-        held = -(-len(sequence.tokens) // config.block_size) + self._reserve().device
-        return held <= total.device and self._count(on_host=False) > 0
-
-    def _waits_for_device(self, sequence: Sequence) -> bool:
-        """Whether a request had better wait for those who lie there; for nobody, none waits."""
-        waits = self.view.waits_for_device
-        return waits is not None and self._count(on_host=False) > 0 and waits(sequence)
-
-    def _count(self, *, on_host: bool) -> int:
-        """Requests that lie on the host, or others, those included that are being admitted."""
-        hosted = int(np.count_nonzero(on_the_host(self.view)))
-        there = hosted if on_host else len(self.view.rows.owned()) - hosted
-        to_host = (each.leaves or each.device_limit == _ON_HOST for each in self.admissions)
-        coming = sum(hosts == on_host for hosts in to_host)
-        coming += 0 if on_host else len(self.fetches)
-        return there + coming
