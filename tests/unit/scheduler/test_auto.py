@@ -16,6 +16,7 @@ from tandem.plan.program import StepProgram
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.auto import Auto
+from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.scheduler.strategies.step_options import (
     ALONE,
     MEET,
@@ -185,6 +186,23 @@ def admissions(
         assert proposal.computes
         assert all(each.device_limit == 0 for each in proposal.admissions)
         return [each.request_id for each in proposal.admissions]
+
+
+def test_who_starts_on_the_host_need_not_come_in_the_order_of_the_queue() -> None:
+    """Who was preempted starts there behind others; as many are kept, from the first one on."""
+    with toy_engine(replace(SETUP, max_host_seqs=4), LAYERS) as engine:
+        for number in range(4):
+            engine.core.add_request(asked(str(number), 60))
+        while not all_decode(engine):
+            engine.core.step()
+        engine.core.add_request(asked("before", 1))
+        engine.core.add_request(asked("behind", 100))
+        view = engine.scheduler.view()
+        given = RideAlong().propose(view, None)
+        other = replace(given, admissions=given.admissions[::-1])
+        assert [each.request_id for each in other.admissions] == ["behind", "before"]
+        kept = StepOptions(view, LATE_HOST).admitting(other)
+        assert [each.request_id for each in kept.admissions] == ["behind"]
 
 
 def asked(name: str, max_tokens: int | None, priority: int = 0) -> EngineRequest:

@@ -4,10 +4,13 @@ import pytest
 from tests.support.engines import toy_engine
 from tests.support.setups import Setup
 
+from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.strategies.tier_rules import TierRules
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
 SIZE = 4
+OUTPUT = 56
 SETUP = {
     "device_blocks": 24,
     "host_blocks": 64,
@@ -32,7 +35,7 @@ def test_those_behind_it_start_on_the_host_meanwhile(strategy: str) -> None:
     with toy_engine(Setup(strategy=strategy, **SETUP)) as engine:
         core, scheduler = engine.core, engine.scheduler
         for index in range(3):
-            core.add_request(request(f"long {index}", 4, 56))
+            core.add_request(request(f"long {index}", 4, OUTPUT))
         for index in range(8):
             core.add_request(request(f"short {index}", 4, 6))
         preempted, hosted, ends = set[str](), set[str](), list[str]()
@@ -42,7 +45,8 @@ def test_those_behind_it_start_on_the_host_meanwhile(strategy: str) -> None:
             rows = scheduler.rows
             here = rows.owned()
             on_host = here[rows.num_host_blocks[here] > 0].tolist()
-            hosted.update(str(rows.request_ids[row]) for row in on_host)
+            if any(not each.preemptions for each in scheduler.waiting):
+                hosted.update(str(rows.request_ids[row]) for row in on_host)
         engine.check_idle()
         assert preempted
         assert all(name.startswith("long") for name in preempted)
@@ -50,6 +54,28 @@ def test_those_behind_it_start_on_the_host_meanwhile(strategy: str) -> None:
         assert len(ends) == 11
         # nobody behind waited for it
         assert ends.index("short 7") < max(ends.index(name) for name in preempted)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "most_steps", "most_pause"), [("ride-along", 57, 2), ("rendezvous", 87, OUTPUT)]
+)
+def test_a_host_that_nobody_else_needs(strategy: str, most_steps: int, most_pause: int) -> None:
+    """Three grow to 15 blocks each on a device of 24, and nobody waits behind them: if they ride
+    along, who is preempted goes on on the host; else as soon as those ahead of it end.
+    """
+    with toy_engine(Setup(strategy=strategy, **SETUP)) as engine:
+        core, step, pause, last = engine.core, 0, 0, dict[str, int]()
+        for index in range(3):
+            core.add_request(request(f"long {index}", 4, OUTPUT))
+        while core.has_work():
+            for out in core.step():
+                pause = max(pause, step - last.get(out.request_id, step))
+                last[out.request_id] = step
+            step += 1
+        engine.check_idle()
+        assert engine.scheduler.running.num_preemptions
+    assert step <= most_steps
+    assert pause <= most_pause
 
 
 def test_what_the_device_has_no_room_for_beside_its_reserve_goes_to_the_host() -> None:
@@ -69,3 +95,28 @@ def test_what_the_device_has_no_room_for_beside_its_reserve_goes_to_the_host() -
         engine.check_idle()
         assert engine.scheduler.running.num_preemptions
         assert ends.index("second") < 20
+
+
+def test_a_long_queue_is_not_weighed_in_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is preempted goes back; the first behind it that had better wait is the last weighed."""
+    weighed, most = list[str](), 0
+
+    def waits(rules: TierRules, sequence: Sequence) -> bool:
+        del rules
+        weighed.append(sequence.request_id)
+        return sequence.request_id.startswith("short")
+
+    monkeypatch.setattr(TierRules, "waits_for_device", waits)
+    with toy_engine(Setup(strategy="ride-along", **SETUP)) as engine:
+        core, scheduler, preempted = engine.core, engine.scheduler, False
+        for index in range(3):
+            core.add_request(request(f"long {index}", 4, OUTPUT))
+        for index in range(300):
+            core.add_request(request(f"short {index}", 4, 6))
+        for _ in range(40):
+            weighed.clear()
+            core.step()
+            most = max(most, len(weighed))
+            preempted |= any(each.preemptions for each in scheduler.waiting)
+    assert preempted
+    assert 0 < most <= 4, "of two proposals"

@@ -19,6 +19,7 @@ from tandem.scheduler.proposal import Admission, Chunk, StepProposal
 from tandem.scheduler.rows import UNLIMITED, RowState, Runnable
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.strategies.homes import is_planned_whole, on_the_host
+from tandem.scheduler.strategies.tier_rules import TierRules
 from tandem.scheduler.view import SchedulerView
 from tandem.spec.tier import Tier
 
@@ -33,11 +34,13 @@ class StepFiller:
 
     Args:
         uses_host: KV may go to the host tier.
+        crosses: rows there cross sweeps as cohorts: their tokens take many.
         ending: rows of cohorts that are sampled in this step.
     """
 
     view: SchedulerView
     uses_host: bool
+    crosses: bool = False
     ending: int = 0
     budget: int = field(init=False)
     samples: int = field(init=False)
@@ -53,6 +56,8 @@ class StepFiller:
     leave: list[int] = field(default_factory=list[int])
     swap_in: list[int] = field(default_factory=list[int])
     resume: list[int] = field(default_factory=list[int])
+    going_back: list[Sequence] = field(default_factory=list[Sequence])  # who wait for the device
+    tiers: TierRules = field(init=False)
     owing: int = 0  # blocks of the host, to admissions that leave for it
     growing: int | None = None  # rows that may still begin a block; None: not counted yet
     coming_growing: int = 0  # likewise of those that are being admitted
@@ -61,6 +66,7 @@ class StepFiller:
         self.budget = self.view.config.max_num_batched_tokens
         self.samples = (self.view.config.max_sampled_rows or UNLIMITED) - self.ending
         self.free = self.view.free
+        self.tiers = TierRules(self.view, self.uses_host, self.admissions, self.fetches)
 
     def reserve(self, rows: LongArray) -> LongArray:
         """Set blocks aside for one more token of each row; returns the rows that have them."""
@@ -91,14 +97,16 @@ class StepFiller:
         self._decodes(self._staying(rows.decodes))
         self.budget = min(self.budget, self.view.most_prompt_tokens)
         stalled = self._prefills(rows.prefills)
-        before = self.view.num_before_them
+        before, leaves_room = self.view.num_before_them, True
         if not self.preempt:
             self._return_swapped()
         if before and not (stalled or self.preempt):
-            self._admit_before(self.view.behind, before)
+            leaves_room = self._admit_before(self.view.behind, before)
         stalled |= self._prefills(self.view.behind)
         if not (stalled or self.preempt):
-            self._admit(islice(self.view.waiting, before, None))
+            leaves_room &= self._admit(islice(self.view.waiting, before, None))
+            if leaves_room and not self.crosses:
+                self._use_idle_host()
         return StepProposal(
             decode=np.concatenate(self.decode) if self.decode else np.zeros(0, dtype=np.int64),
             chunks=tuple(self.chunks),
@@ -304,56 +312,75 @@ class StepFiller:
         size = self.view.config.block_size
         return -(-len(sequence.tokens) // size) * size < sequence.limit - 1
 
-    def _admit_before(self, rows: LongArray, count: int) -> None:
+    def _admit_before(self, rows: LongArray, count: int) -> bool:
         """Admit the first `count` of those who wait, as far as `rows` keep room for all that they
-        have to read.
+        have to read. Returns what `_admit` does.
         """
         needs = BlockNeed()
         lefts = self.view.rows.remaining(rows).tolist()
         for row, left in zip(rows.tolist(), lefts, strict=True):
             needs = needs.plus(self.view.growth(row, left))
         self.free = self.free.minus(needs)
-        self._admit(islice(self.view.waiting, count))
+        leaves_room = self._admit(islice(self.view.waiting, count))
         self.free = self.free.plus(needs)
+        return leaves_room
 
-    def _admit(self, waiting: Iterable[Sequence]) -> None:
+    def _admit(self, waiting: Iterable[Sequence]) -> bool:
+        """Returns True if nobody behind those who go back had to wait for room on the host."""
         rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
         swapped = self.view.rows.count(RowState.SWAPPED)
         if swapped > len(self.swap_in) + len(self.resume):
-            return
-        # who waits for the device: requests behind it may go to the host, or patient ones alone
-        passed, all_may = 0, False
+            return False
+        # who waits for the device: requests behind them may go to the host, or patient ones alone
+        passed, all_may = 0, True
         for sequence in waiting:
             if rows_left == 0 or self.budget <= 0 or self.samples <= 0 or passed > _MOST_PASSED:
-                return
-            if passed and not (all_may or sequence.request.patient):
+                return False
+            if not (all_may or sequence.request.patient):
                 passed += 1
                 continue
             limit = UNLIMITED
             if self.uses_host:
                 limit = device_limit(sequence, self.view.config, self.view.kv.total())
-            if self._is_whole_on_host(sequence, limit) and self._place_on_host(sequence):
+            if self.tiers.is_whole_on_host(sequence, limit) and self._place_on_host(sequence):
                 rows_left -= 1
                 continue
-            may_go_to_device = not passed and self._may_go_to_device(limit)
+            may_go_to_device = not passed and self.tiers.may_go_to_device(limit)
             hosted = self._worth_fetching(sequence, limit) if may_go_to_device else []
             if self.view.kv.arriving(hosted) or any(e.digest in self.coming for e in hosted):
-                return  # another request has it brought, and will not be long
+                return False  # another request has it brought, and will not be long
             on_device = (hosted and self._fetch(sequence, hosted)) or (
                 may_go_to_device and self._place(sequence, limit, self._beside(sequence, limit))
             )
             if not on_device:
-                if self._goes_back(sequence, limit):
-                    passed, all_may = passed + 1, True
+                if self.tiers.goes_back(sequence, limit, self._reserve().device):
+                    self.going_back.append(sequence)
+                    passed += 1
                     continue
-                if limit != _ON_HOST and not self._may_go_to_host(sequence, limit):
-                    return
-                if limit != _ON_HOST and self._waits_for_device(sequence):
-                    passed = 1
+                if limit != _ON_HOST and not self.tiers.may_go_to_host(sequence, limit):
+                    return False
+                if limit != _ON_HOST and self.tiers.waits_for_device(sequence):
+                    # those behind are as slow there in the mean, and to weigh all would take long
+                    passed, all_may = passed + 1, False
                     continue
                 if not self._place_on_host(sequence):
-                    return
+                    return False
             rows_left -= 1
+        return True
+
+    def _use_idle_host(self) -> None:
+        """Those who would go back to the device start on the host after all where nobody else who
+        waits takes the room there: sweeps have them make a token each, while they would pause.
+        """
+        for sequence in self.going_back:
+            rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
+            if rows_left == 0 or self.budget <= 0 or self.samples <= 0:
+                return
+            may_go = self.tiers.may_go_to_host(sequence, UNLIMITED)
+            if not may_go or self.tiers.waits_for_device(sequence):
+                return
+            if not self._place_on_host(sequence):
+                return
 
     def _beside(self, sequence: Sequence, limit: int) -> BlockNeed:
         """What is to stay free on the device beside a request that lies there: room for others to
@@ -363,9 +390,9 @@ class StepFiller:
         keeps = self._reserve()
         if not self.view.config.prompts_on_device or limit != UNLIMITED:
             return keeps
-        if not self._may_go_to_host(sequence, limit):
+        if not self.tiers.may_go_to_host(sequence, limit):
             return keeps
-        if not self._count(on_host=False):
+        if not self.tiers.count(on_host=False):
             return keeps
         count = -(-len(sequence.tokens) // self.view.config.block_size)
         return keeps.plus(BlockNeed(device=count))
@@ -446,62 +473,3 @@ class StepFiller:
         self.coming_growing += self._grows(sequence)
         self.coming.update(entry.digest for entry in matched if entry.tier is Tier.HOST)
         return True
-
-    def _may_go_to_host(self, sequence: Sequence, limit: int) -> bool:
-        """Whether a request that would lie on the device may lie on the host instead, whole: also
-        one that the device could never hold whole, if the host can; it would wait for its share of
-        the device, and all behind it likewise, while the host has room.
-        """
-        config = self.view.config
-        if not (self.uses_host and config.max_host_seqs > 0 and config.kv_placement == "auto"):
-            return False
-        longest = -(-(sequence.limit - 1) // config.block_size)
-        if limit != UNLIMITED and longest > self.view.kv.total().host:
-            return False
-        return self._count(on_host=True) < config.max_host_seqs
-
-    def _is_whole_on_host(self, sequence: Sequence, limit: int) -> bool:
-        """Whether a request that the device could never hold whole had better not lie in both
-        tiers: where the numbers of rows in each are planned, its share of the device would be kept
-        from those that lie there, and from prompts that pass, to its end.
-        """
-        if limit in (UNLIMITED, _ON_HOST) or not self.view.config.max_device_seqs:
-            return False
-        return self._may_go_to_host(sequence, limit) and not self._waits_for_device(sequence)
-
-    def _may_go_to_device(self, limit: int) -> bool:
-        """Whether a whole request may lie there, with others on the host beside it."""
-        most = self.view.config.max_device_seqs
-        bounded = self.uses_host and most > 0 and limit == UNLIMITED
-        if limit == _ON_HOST:
-            return False
-        return not bounded or self._count(on_host=False) < most
-
-    def _goes_back(self, sequence: Sequence, limit: int) -> bool:
-        """Whether a request that was preempted on the device waits until there is room again, where
-        the numbers in both tiers are planned: on the host it would be one of those planned there
-        that is older than they are in the mean, and sweeps would wait for its attention.
-
-        Those behind it may start on the host meanwhile, where they take nothing that it waits for.
-        Where prompts of the host are read on the device they would, so that it waits for neither.
-        """
-        config, total = self.view.config, self.view.kv.total()
-        planned = self.uses_host and config.max_device_seqs > 0 and not config.prompts_on_device
-        if not (sequence.began_here and planned and limit == UNLIMITED):
-            return False
-        held = -(-len(sequence.tokens) // config.block_size) + self._reserve().device
-        return held <= total.device and self._count(on_host=False) > 0
-
-    def _waits_for_device(self, sequence: Sequence) -> bool:
-        """Whether a request had better wait for those who lie there; for nobody, none waits."""
-        waits = self.view.waits_for_device
-        return waits is not None and self._count(on_host=False) > 0 and waits(sequence)
-
-    def _count(self, *, on_host: bool) -> int:
-        """Requests that lie on the host, or others, those included that are being admitted."""
-        hosted = int(np.count_nonzero(on_the_host(self.view)))
-        there = hosted if on_host else len(self.view.rows.owned()) - hosted
-        to_host = (each.leaves or each.device_limit == _ON_HOST for each in self.admissions)
-        coming = sum(hosts == on_host for hosts in to_host)
-        coming += 0 if on_host else len(self.fetches)
-        return there + coming

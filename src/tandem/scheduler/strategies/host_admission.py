@@ -9,6 +9,7 @@ bound on the time per token would not be kept there, only patient requests start
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import inf
 
 import numpy as np
@@ -45,18 +46,14 @@ class HostAdmission:
         """
         if self._view.config.kv_placement != "auto" or not len(self.worth.mine):
             return proposal
-        waiting = iter(self._view.waiting)  # admissions are in their order
-        starting = {
-            place: next(each for each in waiting if each.request_id == admission.request_id)
-            for place, admission in enumerate(proposal.admissions)
-            if admission.device_limit == _ON_HOST
-        }
-        names = tuple(each.request_id for each in starting.values())
+        to_host = (each for each in proposal.admissions if each.device_limit == _ON_HOST)
+        names = tuple(each.request_id for each in to_host)
         if names not in self._known:  # most of a view's options would start the same ones
-            self._known[names] = self._most_that_pay([*starting.values()])
+            self._known[names] = self._most_that_pay(self._waiting(names))
         if self._known[names] == len(names):
             return proposal
-        place = [*starting][self._known[names]]
+        first = names[self._known[names]]
+        place = [each.request_id for each in proposal.admissions].index(first)
         return replace(proposal, admissions=proposal.admissions[:place])
 
     def is_too_slow_for(self, sequence: Sequence) -> bool:
@@ -82,6 +79,15 @@ class HostAdmission:
             if each.time_s <= bound_s
         ]
         return max(tokens_per_s, default=0.0) * bound_s < 1.0
+
+    def _waiting(self, names: tuple[str, ...]) -> list[Sequence]:
+        """Of these ids, in their order: not the queue's, since who was preempted on the accelerator
+        starts behind others.
+        """
+        wanted = set(names)
+        some = (each for each in self._view.waiting if each.request_id in wanted)
+        found = {each.request_id: each for each in islice(some, len(names))}  # it may be long
+        return [found[name] for name in names]
 
     def _most_that_pay(self, sequences: list[Sequence]) -> int:
         """How many, from the first one on, pay together; nobody has to alone, since what is sent to

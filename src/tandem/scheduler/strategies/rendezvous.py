@@ -38,7 +38,7 @@ class Rendezvous:
         config = view.config
         bounded = 0 < config.max_sampled_rows < config.max_num_seqs
         joins, ending = joining(view.cohorts.values(), one_ends=bounded)
-        filler = StepFiller(view, uses_host=True, ending=ending)
+        filler = StepFiller(view, uses_host=True, crosses=True, ending=ending)
         started = self._starts(view, rows[hosted], filler)
         main = Runnable(rows[~hosted], prefills)
         return filler.fill(main, started if starts else (), joins, passes)

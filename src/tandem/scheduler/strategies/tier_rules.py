@@ -1,0 +1,95 @@
+"""In which tier waiting requests may start, and who of them had better wait for the device."""
+
+from collections.abc import Sized
+from dataclasses import dataclass
+
+import numpy as np
+
+from tandem.scheduler.proposal import Admission
+from tandem.scheduler.rows import UNLIMITED
+from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.strategies.homes import on_the_host
+from tandem.scheduler.view import SchedulerView
+
+_ON_HOST = 0  # leading blocks on the device of a request that lies on the host
+
+
+@dataclass(frozen=True, slots=True)
+class TierRules:
+    """Over one view, and what is being admitted in a step that is being filled.
+
+    Args:
+        uses_host: KV may go to the host tier.
+        admissions, fetches: the step's, to which the filler adds.
+    """
+
+    view: SchedulerView
+    uses_host: bool
+    admissions: list[Admission]
+    fetches: Sized
+
+    def may_go_to_host(self, sequence: Sequence, limit: int) -> bool:
+        """Whether a request that would lie on the device may lie on the host instead, whole: also
+        one that the device could never hold whole, if the host can; it would wait for its share of
+        the device, and all behind it likewise, while the host has room.
+        """
+        config = self.view.config
+        if not (self.uses_host and config.max_host_seqs > 0 and config.kv_placement == "auto"):
+            return False
+        longest = -(-(sequence.limit - 1) // config.block_size)
+        if limit != UNLIMITED and longest > self.view.kv.total().host:
+            return False
+        return self.count(on_host=True) < config.max_host_seqs
+
+    def is_whole_on_host(self, sequence: Sequence, limit: int) -> bool:
+        """Whether a request that the device could never hold whole had better not lie in both
+        tiers: where the numbers of rows in each are planned, its share of the device would be kept
+        from those that lie there, and from prompts that pass, to its end.
+        """
+        if limit in (UNLIMITED, _ON_HOST) or not self.view.config.max_device_seqs:
+            return False
+        return self.may_go_to_host(sequence, limit) and not self.waits_for_device(sequence)
+
+    def may_go_to_device(self, limit: int) -> bool:
+        """Whether a whole request may lie there, with others on the host beside it."""
+        most = self.view.config.max_device_seqs
+        bounded = self.uses_host and most > 0 and limit == UNLIMITED
+        if limit == _ON_HOST:
+            return False
+        return not bounded or self.count(on_host=False) < most
+
+    def goes_back(self, sequence: Sequence, limit: int, reserved: int) -> bool:
+        """Whether a request that was preempted on the device waits until there is room again, where
+        the numbers in both tiers are planned: on the host it would be one of those planned there
+        that is older than they are in the mean, and sweeps would wait for its attention.
+
+        Those behind it may start on the host meanwhile, where they take nothing that it waits for;
+        if they leave room there, it may be used (`StepFiller.fill`). Where prompts of the host are
+        read on the device they would take something, so that it waits for neither.
+
+        It pauses for no longer than those ahead of it on the device, at most, take to their ends:
+        nobody behind it takes what these leave, and for nobody it does not wait.
+
+        Args:
+            reserved: blocks of the device that are kept for others' growth.
+        """
+        config, total = self.view.config, self.view.kv.total()
+        planned = self.uses_host and config.max_device_seqs > 0 and not config.prompts_on_device
+        if not (sequence.began_here and planned and limit == UNLIMITED):
+            return False
+        held = -(-len(sequence.tokens) // config.block_size) + reserved
+        return held <= total.device and self.count(on_host=False) > 0
+
+    def waits_for_device(self, sequence: Sequence) -> bool:
+        """Whether a request had better wait for those who lie there; for nobody, none waits."""
+        waits = self.view.waits_for_device
+        return waits is not None and self.count(on_host=False) > 0 and waits(sequence)
+
+    def count(self, *, on_host: bool) -> int:
+        """Requests that lie on the host, or others, those included that are being admitted."""
+        hosted = int(np.count_nonzero(on_the_host(self.view)))
+        there = hosted if on_host else len(self.view.rows.owned()) - hosted
+        to_host = (each.leaves or each.device_limit == _ON_HOST for each in self.admissions)
+        coming = sum(hosts == on_host for hosts in to_host)
+        coming += 0 if on_host else len(self.fetches)
+        return there + coming
