@@ -145,7 +145,8 @@ def _execute(
     file = plan_file(cell.shape.name, question, planned.plan)
     with closing(built(_config(scale, model.path, file, question))) as core:
         plan = planned.plan
-        loop = ClosedLoop(core, workload, plan.max_num_seqs, plan.max_num_batched_tokens)
+        rows, most = planned.counted_rows, plan.max_num_seqs
+        loop = ClosedLoop(core, workload, rows, most, plan.max_num_batched_tokens)
         loop.fill()
         _emitted_per_s(loop, _SETTLING * scale.window_s)
         rates = [_emitted_per_s(loop, scale.window_s) for _ in limit.rounds(scale.rounds)]

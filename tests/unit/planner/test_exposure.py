@@ -78,5 +78,6 @@ def test_a_plan_that_would_break_its_bound_says_with_what() -> None:
 def test_batch_jobs_have_theirs() -> None:
     given = offline_answer(RESIDENT)
     found = given.exposure
+    assert found is not None
     assert found.planned_tokens_per_s == given.chosen.tokens_per_s
     assert found.loss(found.worst) == pytest.approx(ERROR, abs=WITHIN)
