@@ -1,6 +1,6 @@
 """Kernels of the accelerator beside its memory's rate and torch's best."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,7 +48,7 @@ _DRAWS = {"greedy": (0.0, 1.0), "drawn": (0.8, 1.0), "top-p": (0.8, 0.9)}
 """Temperature and top-p of rows."""
 _COPY_BYTES = 256 << 20
 _LEAST_S = 2e-3  # of a sample
-_MOST_CALLS = 256
+_FEW_CALLS, _MOST_CALLS = 4, 256
 
 Call = Callable[[int], object]  # its number: which of several equal inputs to take
 
@@ -301,7 +301,8 @@ class _Kernels:
             }
             chosen = len(state.experts.unique())
             name = f"experts, {chosen} of {sizes.count}, weights {format or self._scale.dtype}"
-            self._read(f"{name}, {rows} rows", variants, chosen * each)
+            # one after another they ask which are chosen
+            self._read(f"{name}, {rows} rows", variants, chosen * each, launched=(TORCH,))
 
     # --- sampling -------------------------------------------------------------------------------
 
@@ -316,16 +317,23 @@ class _Kernels:
             OURS: lambda _: sample(logits, asked),
             TORCH: lambda _: _draw_floats(logits, temperature, top_p),
         }
-        self._read(f"sampling, {kind}, {rows} x {logits.shape[1]}", variants, logits.nbytes)
+        name = f"sampling, {kind}, {rows} x {logits.shape[1]}"
+        self._read(name, variants, logits.nbytes, launched=variants)
 
     # --- samples --------------------------------------------------------------------------------
 
     def _read(
-        self, case: str, variants: Mapping[str, Call], size: float, target: float = 1.0
+        self,
+        case: str,
+        variants: Mapping[str, Call],
+        size: float,
+        target: float = 1.0,
+        launched: Collection[str] = (),
     ) -> None:
         """Rates of reading `size` bytes beside the memory's, which is copied in turns with them."""
         copied = 2 * self._source.nbytes
-        samples = self._samples({**variants, COPY: lambda _: self._target.copy_(self._source)})
+        copy: Call = lambda _: self._target.copy_(self._source)  # noqa: E731
+        samples = self._samples({**variants, COPY: copy}, launched)
         rates = {
             name: [(copied if name == COPY else size) / s / 1e9 for s in times]
             for name, times in samples.items()
@@ -336,31 +344,47 @@ class _Kernels:
             rows += _over_torch(case, paired_ratio(samples[TORCH], samples[OURS]))
         self._found.add(*rows)
 
-    def _samples(self, variants: Mapping[str, Call]) -> dict[str, Sequence[float]]:
-        """Seconds per call, in turns; each sample is as many calls as make it long enough."""
-        calls = {name: self._how_often(call) for name, call in variants.items()}
+    def _samples(
+        self, variants: Mapping[str, Call], launched: Collection[str] = ()
+    ) -> dict[str, Sequence[float]]:
+        """Seconds per call, in turns; each sample is as many calls as make it long enough, which
+        are recorded and submitted at once: Python takes longer to launch a kernel than it runs.
+
+        Args:
+            launched: of the variants, those that cannot be recorded, since they ask the device.
+        """
+        runs = {name: self._run_of(call, name in launched) for name, call in variants.items()}
         samples: dict[str, list[float]] = {name: [] for name in variants}
-        numbers = dict.fromkeys(variants, 0)
         for _ in range(self._sizes.rounds):
-            for name, call in variants.items():
-                first = numbers[name]
-                numbers[name] += calls[name]
-                samples[name].append(self._seconds(call, range(first, numbers[name])))
+            for name, (run, count) in runs.items():
+                samples[name].append(self._seconds(run) / count)
         return {name: tuple(times) for name, times in samples.items()}
 
-    def _how_often(self, call: Call) -> int:
-        self._seconds(call, range(1))  # compiles
-        once_s = self._seconds(call, range(1))
-        return max(1, min(_MOST_CALLS, round(_LEAST_S / once_s)))
+    def _run_of(self, call: Call, is_launched: bool) -> tuple[Callable[[], object], int]:
+        """What runs several calls, and how many."""
 
-    def _seconds(self, call: Call, numbers: range) -> float:
-        def run() -> None:
-            for number in numbers:
-                call(number)
+        def run_of(count: int) -> Callable[[], object]:
+            def run() -> None:
+                with torch.inference_mode():
+                    for number in range(count):
+                        call(number)
+
+            return run if is_launched else self._probed.recorded(run)
+
+        few = max(_FEW_CALLS, self._sizes.copies)
+        run = run_of(few)
+        self._seconds(run)  # compiles
+        once_s = self._seconds(run) / few
+        count = max(few, min(_MOST_CALLS, round(_LEAST_S / once_s) // few * few))
+        return (run, few) if count == few else (run_of(count), count)
+
+    def _seconds(self, run: Callable[[], object]) -> float:
+        def ended() -> None:
+            run()
             self._probed.synchronize()
 
         self._probed.synchronize()
-        return timed(run) / len(numbers)
+        return timed(ended)
 
 
 def _sampled_rows(rows: int, temperature: float, top_p: float) -> SamplingRows:

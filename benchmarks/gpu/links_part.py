@@ -25,9 +25,10 @@ from tandem.kernels import native
 from tandem.kernels.link_copies import LinkCopies
 from tandem.memory.page import KVPageSpec
 from tandem.probes.accelerator import measure_link
+from tandem.probes.probe_device import ProbeDevice
 from tandem.probes.rounds import median_seconds
 from tandem.probes.timing import Sample, timed
-from tandem.probes.torch_accelerator import ProbeDevice, TorchAccelerator
+from tandem.probes.torch_accelerator import TorchAccelerator
 from tandem.spec.tier import Tier
 
 _LAUNCH_TARGET_S = 0.05e-3  # per layer (NEO: 0.6 ms)

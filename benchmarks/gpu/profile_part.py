@@ -1,6 +1,8 @@
 """The machine's profile, by which `auto` and plans choose."""
 
 import os
+import sys
+import time
 
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
@@ -27,7 +29,13 @@ def measure_profile(scale: Scale, limit: Deadline, found: Findings) -> None:
     machine, kernels = this_machine(os.environ), code_digest()
     probed = TorchAccelerator(scale.probed(), CODE_MATHS)
     subject = Subject(machine, kernels, probed, "")
-    profile = run_profile(subject, scale.effort, thorough=False)
+    begun_s = time.monotonic()
+
+    def tell(what: str, done: int, of: int) -> None:
+        told = f"profile: {time.monotonic() - begun_s:.1f} s, {done} of {of}: {what}"
+        print(told, file=sys.stderr, flush=True)
+
+    profile = run_profile(subject, scale.effort, thorough=False, progress=tell)
     write_profile(profile, profile_path(cache_folder(os.environ), machine))
     card = profile.accelerator
     assert card is not None

@@ -11,7 +11,8 @@ from tandem.devices.cuda.device import compute_capability, open_cuda
 from tandem.devices.cuda.probe import CudaProbe
 from tandem.models.linear import dequantize, multiply_codes
 from tandem.probes.effort import Effort
-from tandem.probes.torch_accelerator import CodeMaths, ProbeDevice
+from tandem.probes.probe_device import ProbeDevice
+from tandem.probes.torch_accelerator import CodeMaths
 from tandem.spec.dtype import DType
 
 CODE_MATHS = CodeMaths(multiply_codes, dequantize)

@@ -2,8 +2,8 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,15 +71,23 @@ def _refusing_to_wait() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def _run(core: EngineCore) -> tuple[dict[str, list[int]], EngineStats]:
+def _run(
+    core: EngineCore, guard: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> tuple[dict[str, list[int]], EngineStats]:
+    """Tokens by request; what is read at the end, a mixture's counts, may ask the device.
+
+    Args:
+        guard: around all steps.
+    """
     for i, length in enumerate(_PROMPT_LENGTHS):
         prompt = tuple((7 * i + 13 * j) % 512 for j in range(length))
         params = SamplingParams(max_tokens=_NEW_TOKENS, temperature=0.0 if i % 2 else 0.7, seed=i)
         core.add_request(EngineRequest(str(i), prompt, params))
     tokens: dict[str, list[int]] = {str(i): [] for i in range(len(_PROMPT_LENGTHS))}
-    while core.has_work():
-        for output in core.step():
-            tokens[output.request_id] += output.token_ids
+    with guard():
+        while core.has_work():
+            for output in core.step():
+                tokens[output.request_id] += output.token_ids
     stats = core.stats()
     core.close()
     assert all(tier.held_blocks == 0 for tier in stats.tiers), stats.tiers
@@ -125,8 +133,7 @@ def test_steps_do_not_wait_for_the_device() -> None:
                 cuda_graphs="off", **changes,
             )  # fmt: skip
             core = build_engine_core(config, check=True)
-            with _refusing_to_wait():
-                tokens, _ = _run(core)
+            tokens, _ = _run(core, _refusing_to_wait)
         assert all(len(ids) == _NEW_TOKENS for ids in tokens.values()), changes
 
 

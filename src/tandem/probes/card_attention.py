@@ -12,6 +12,8 @@ from tandem.kernels.tier_kernels import TierKernels, accelerator_kernels
 from tandem.plan.binding import TierAttention
 from tandem.probes.kernel_cases import BLOCK_SIZE, PageProbe, Workload, make_layers
 from tandem.probes.kernel_pages import code_pages, code_shape, float_pages, held_dtype, query_dtype
+from tandem.probes.probe_device import ProbeDevice
+from tandem.probes.recorded_calls import RecordedCalls
 from tandem.probes.timing import Sample, timed
 from tandem.spec.kv_type import CodeType
 
@@ -20,24 +22,15 @@ UNCACHED_BYTES = 256 << 20
 """What calls on an accelerator walk through: its caches hold up to 128 MiB, a host's may hold more
 than a small card has memory.
 """
-_CALLS = 16  # submitted at once, so that launching is hidden
+_CALLS = 16  # submitted at once
 
 
 class CardAttention:
-    """One layer's pages of one type.
+    """One layer's pages of one type."""
 
-    Args:
-        end: waits until all that was submitted has ended.
-    """
-
-    def __init__(
-        self,
-        device: torch.device,
-        pages: PageProbe,
-        end: Callable[[], object],
-    ) -> None:
-        heads, kv = pages.heads, pages.kv
-        self._device, self._heads, self._kv, self._end = device, heads, kv, end
+    def __init__(self, probed: ProbeDevice, pages: PageProbe) -> None:
+        device, heads, kv = probed.device, pages.heads, pages.kv
+        self._probed, self._device, self._heads, self._kv = probed, device, heads, kv
         self._memory_bytes = min(pages.memory_bytes, UNCACHED_BYTES)
         self._dtype = query_dtype(kv)
         self._shape = code_shape(heads, kv) if isinstance(kv, CodeType) else heads.pages
@@ -70,9 +63,9 @@ class CardAttention:
         planned = self._kernels.plan_append(torch.arange(tokens, device=device))
         ids, floats = torch.arange(count, device=device), self._of(heads.pages)
         return (
-            self._sample([lambda: self._kernels.append(pages, k, v, planned)]),
-            self._sample(
-                [lambda: convert_blocks(pages[None], ids, self._kernels, plain[None], ids, floats)]
+            self._each(lambda: self._kernels.append(pages, k, v, planned)),
+            self._each(
+                lambda: convert_blocks(pages[None], ids, self._kernels, plain[None], ids, floats)
             ),
         )
 
@@ -103,12 +96,16 @@ class CardAttention:
 
     def _sample(self, calls: Sequence[Callable[[], object]]) -> Sample:
         """The mean of several calls, by turns."""
+        return RecordedCalls(self._probed, calls, _CALLS)
+
+    def _each(self, call: Callable[[], object]) -> Sample:
+        """The mean of several calls, which are work enough to hide that they are launched."""
 
         def run() -> None:
             with torch.inference_mode():
-                for number in range(_CALLS):
-                    calls[number % len(calls)]()
-            self._end()
+                for _ in range(_CALLS):
+                    call()
+            self._probed.synchronize()
 
         return lambda _: timed(run) / _CALLS
 

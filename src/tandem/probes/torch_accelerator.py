@@ -1,13 +1,13 @@
 """An accelerator that torch drives, as probes see it.
 
-Sizes are such that submitting is hidden by the work, except where submitting is what is measured.
+What a step launches is recorded, where the device can, and submitted at once: launching a kernel of
+ours takes Python longer than a GPU most of them, and is a cost of its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import cycle
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from torch import Tensor
 from tandem.probes.card_attention import UNCACHED_BYTES, CardAttention, Sizes
 from tandem.probes.kernel_cases import PageProbe
 from tandem.probes.linear_cases import MatrixShape, WeightKind, make_copies
+from tandem.probes.probe_device import ProbeDevice
+from tandem.probes.recorded_calls import RecordedCalls
 from tandem.probes.timing import Sample, timed
 from tandem.quant.quantize import quantize_into
 from tandem.quant.quantized_weight import QuantizedWeight
@@ -34,26 +36,6 @@ class CodeMaths:
 
     multiply: Callable[[QuantizedWeight, Tensor], Tensor]
     dequantize: Callable[[QuantizedWeight, torch.dtype], Tensor]
-
-
-class ProbeDevice(Protocol):
-    """What torch needs of a device."""
-
-    device: torch.device
-    name: str
-    memory_bytes: int
-
-    def pinned(self, size_bytes: int) -> Tensor:
-        """uint8 [size_bytes] in host memory that the device may access."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until all that was submitted has ended."""
-        ...
-
-    def aside(self) -> AbstractContextManager[object]:
-        """What is submitted within may run beside the rest."""
-        ...
 
 
 class TorchAccelerator:
@@ -150,7 +132,7 @@ class TorchAccelerator:
         return self._ended(lambda: target.copy_(source, non_blocking=True))
 
     def _attention(self, pages: PageProbe) -> CardAttention:
-        return CardAttention(self._probed.device, pages, self._probed.synchronize)
+        return CardAttention(self._probed, pages)
 
     def _inputs(self, rows: int, side: int, dtype: torch.dtype) -> Tensor:
         return torch.randn(rows, side, device=self._probed.device).to(dtype)
@@ -169,18 +151,11 @@ class TorchAccelerator:
         ]
 
     def _by_turns(self, weights: Sequence[_Weight], call: Callable[[_Weight], object]) -> Sample:
-        """The mean of several calls, each with the weight after the last one's, whatever is timed
-        in between: when one comes again, no cache has it.
+        """The mean of several calls, once each weight in turn: when one comes again, no cache has
+        it.
         """
-        turns = cycle(weights)
-
-        def run() -> None:
-            with torch.inference_mode():
-                for _ in range(_CALLS):
-                    call(next(turns))
-            self._probed.synchronize()
-
-        return lambda _: timed(run) / _CALLS
+        count = max(_CALLS, len(weights))
+        return RecordedCalls(self._probed, [partial(call, weight) for weight in weights], count)
 
 
 def _copies(kind: WeightKind, side: int) -> int:

@@ -76,6 +76,9 @@ class Processor:
     def synchronize(self) -> None:
         self.ends += 1
 
+    def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
+        return work
+
     def aside(self) -> nullcontext[None]:
         return nullcontext()
 

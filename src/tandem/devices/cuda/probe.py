@@ -1,5 +1,6 @@
 """A CUDA device as probes see it."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
@@ -9,13 +10,14 @@ from tandem.devices.cuda.memory import pinned_bytes
 
 
 class CudaProbe:
-    """What probes need of a device: tensors on it, pinned memory, a second queue, an end."""
+    """What probes need of a device: tensors there, pinned memory, two queues, recordings, an end."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         properties = torch.cuda.get_device_properties(device)
         self.name, self.memory_bytes = properties.name, properties.total_memory
-        self._side = torch.cuda.Stream(device)
+        self._side, self._recorder = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
 
     def pinned(self, size_bytes: int) -> torch.Tensor:
         """uint8 [size_bytes] in host memory, locked in place."""
@@ -28,3 +30,21 @@ class CudaProbe:
     def aside(self) -> AbstractContextManager[object]:
         """What is submitted within goes to the second queue."""
         return torch.cuda.stream(self._side)
+
+    def recorded(self, work: Callable[[], object]) -> Callable[[], object]:
+        """Launches `work` as a graph.
+
+        Raises:
+            RuntimeError: it cannot be captured.
+        """
+        torch.cuda.synchronize(self.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self._recorder):
+            work()  # compiles kernels, and libraries keep a workspace for each stream
+            torch.cuda.synchronize(self.device)
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        return graph.replay
