@@ -10,7 +10,7 @@ from tandem.devices.cuda.memory import pinned_bytes
 
 
 class CudaProbe:
-    """What probes need of a device: tensors there, pinned memory, two queues, recordings, an end."""
+    """What probes need of a device: tensors, pinned memory, two queues, recordings, an end."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
