@@ -233,10 +233,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setattr(parts, "load_reported", _load_for_gpu(monkeypatch))
     for module in (warm_up, assemble_cuda):
         monkeypatch.setattr(module, "pin", fake.pin)
-    monkeypatch.setattr(driver, "pinned_bytes", fake.pinned_bytes)
-    monkeypatch.setattr(build_machine, "pinned_bytes", fake.pinned_bytes)
+    for module in (driver, build_machine, assemble_cuda):
+        monkeypatch.setattr(module, "pinned_bytes", fake.pinned_bytes)
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.clone())
     # an alias by address needs a device
     monkeypatch.setattr(graphs, "alias", lambda device, tensor: tensor.detach())
+    monkeypatch.setattr(assemble_cuda, "as_seen_by", lambda device, tensor: tensor)
     monkeypatch.setattr(stream_counters.StreamCounters.__init__, "__defaults__", (_Library(fake),))
     return fake

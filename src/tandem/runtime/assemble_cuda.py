@@ -3,13 +3,21 @@
 import gc
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
+from tandem.devices.cuda.device import device_node
 from tandem.devices.cuda.driver import CudaDriver, open_stream_counters
 from tandem.devices.cuda.graphs import CudaGraphs
-from tandem.devices.cuda.memory import CudaMemory, give_back_memory, pin
+from tandem.devices.cuda.memory import (
+    CudaMemory,
+    as_seen_by,
+    give_back_memory,
+    pin,
+    pinned_bytes,
+)
 from tandem.kernels.link_copies import LinkCopies
 from tandem.models.model import Model
 from tandem.plan.program import Queue
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from tandem.devices.batch_copies import BatchCopies
     from tandem.devices.stream_counters import StreamCounters
     from tandem.plan.executed_op import OpListener
+    from tandem.runtime.host_link import HostLink
 
 
 def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]" = ()) -> Assembled:
@@ -39,7 +48,8 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
         machine.runner.moves.link = LinkCopies(model.device, batches)
     if sizes.graphs is not None:
         maker = CudaGraphs(model.device)
-        record_graphs(machine, model, sizes.graphs, sizes.page.block_size, maker)
+        block_size = sizes.page.block_size
+        record_graphs(machine, model, sizes.graphs, block_size, maker, _link_of(model, machine))
     memory = CudaMemory(model.device)
     meter = OverlapMeter()
     counters, notes = _stream_counters(machine, sizes)
@@ -67,6 +77,20 @@ def _ending(machine: Machine) -> Callable[[], None]:
             give_back_memory()
 
     return end
+
+
+def _link_of(model: Model, machine: Machine) -> "Callable[[int], HostLink] | None":
+    """By which graphs and the CPU's threads hand rows to each other, where both can."""
+    from tandem.kernels import triton_support
+
+    if machine.host_tasks is None or triton_support.unit_of(model.device) is None:
+        return None
+    from tandem.runtime.host_link import HostLink
+
+    spec, device = model.spec, model.device
+    heads = spec.num_heads, spec.num_kv_heads, spec.head_dim
+    pinned, seen = partial(pinned_bytes, node=device_node(device)), partial(as_seen_by, device)
+    return lambda places: HostLink(places, heads, model.dtype, device, pinned, seen)
 
 
 def _batch_copies() -> "BatchCopies":

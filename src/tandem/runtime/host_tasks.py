@@ -10,13 +10,17 @@ from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_pool import Signal, SignalPoint
+from tandem.plan.hybrid_sweep import ALL_LAYERS
 from tandem.plan.program import OpKind, ProgramOp
 from tandem.plan.template_builder import HOST_PARTIAL
 from tandem.runtime.buffers import BufferSpace, Place
+from tandem.runtime.host_link import HostLink
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
+
+_MASK = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +62,65 @@ class HostTask:
             part.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class SweepTask:
+    """The host's part of all layers of a step, whose inputs a graph brings layer by layer.
+
+    Attributes:
+        layers: an append and an attention each. end: behind all of them.
+        base: what `link`'s counters are at before the step.
+    """
+
+    layers: tuple[tuple[_native.Task, _native.Task], ...]
+    end: _native.Task
+    link: HostLink
+    base: int
+
+    def publish(self) -> None:
+        """The graph that reads results waits for them by itself."""
+
+    def submit(self, after: Sequence[SignalPoint], then: SignalPoint) -> None:
+        """As `HostTask.submit`, but that each layer begins when its rows have come down, and tells
+        when its results may go up.
+        """
+        put = Signal()
+        for layer, (append, attend) in enumerate(self.layers):
+            value = self.base + layer + 1 & _MASK
+            append.submit(
+                [(self.link.down, value), *(after if layer == 0 else ())], (put, layer + 1)
+            )
+            attend.submit([(put, layer + 1)], (self.link.up, value))
+        last = self.base + len(self.layers) & _MASK
+        self.end.submit([(self.link.up, last), *after], then)
+
+    def wait(self) -> None:
+        """Block until it has ended. Raises what a part raised."""
+        for pair in self.layers:
+            for part in pair:
+                part.wait()
+        self.end.wait()
+
+    def stamps_s(self) -> tuple[float, float]:
+        """When its threads began, and when they would have ended had they not waited for rows, in
+        seconds of `time.perf_counter`; after `wait`.
+        """
+        parts = [part for pair in self.layers for part in pair]
+        begun_ns = min(part.start_ns for part in parts)
+        worked_ns = sum(part.end_ns - part.start_ns for part in parts)
+        return begun_ns * 1e-9, (begun_ns + worked_ns) * 1e-9
+
+    def cancel(self) -> None:
+        """Take back what has not begun; `wait` then raises."""
+        for pair in self.layers:
+            for part in pair:
+                part.cancel()
+        self.end.cancel()
+
+
 class GatedTask:
     """A submitted task that waits until it is told to begin."""
 
-    def __init__(self, task: HostTask) -> None:
+    def __init__(self, task: HostTask | SweepTask) -> None:
         self._task = task
         self._gate, self._end = Signal(), Signal()
         task.submit([(self._gate, 1)], (self._end, 1))
@@ -86,6 +145,7 @@ class HostTasks:
     """
 
     def __init__(self, kernels: CompiledKernels, kv: KVStore, buffers: BufferSpace) -> None:
+        self.link: HostLink | None = None  # of steps that a graph and the CPU do together
         self._kernels = kernels
         self._kv = kv
         self._buffers = buffers
@@ -95,13 +155,15 @@ class HostTasks:
         """Whether an operation of the CPU queue can be made a task; stages cannot."""
         return op.kind in (OpKind.APPEND, OpKind.ATTEND)
 
-    def prepare(self, running: Running) -> HostTask:
+    def prepare(self, running: Running) -> HostTask | SweepTask:
         """The task of an APPEND or ATTEND on the CPU queue, whose guards are decided.
 
         Raises:
             ValueError: slots or blocks that do not exist; nothing was started.
         """
         op, context = running.op, running.context
+        if op.layer == ALL_LAYERS:
+            return self._sweep(running, context.lanes[0])
         lanes = [context.lanes[i] for i in context.active(op)]
         make = self._append if op.kind is OpKind.APPEND else self._attend
         parts = [task for lane in lanes for task in make(running, lane)]
@@ -112,6 +174,24 @@ class HostTasks:
                     self._publish(running, lane)
 
         return HostTask(tuple(parts or [self._kernels.nothing()]), publish)
+
+    def _sweep(self, running: Running, lane: LaneContext) -> SweepTask:
+        tier, staging, arrays = lane.tiers[Tier.HOST], lane.host_staging, lane.hybrid
+        assert arrays is not None
+        assert self.link is not None
+        assert tier.plans is not None
+        assert tier.planned_append is not None
+        made: list[tuple[_native.Task, _native.Task]] = []
+        result = AttentionOutput(staging.out, staging.lse)
+        for layer in range(len(tier.plans.windows)):
+            pages, batch = self._kv.layer(Tier.HOST, layer, running.op.queue), tier.plans.of(layer)
+            assert isinstance(batch, SplitBatch)
+            append = self._kernels.append_task(
+                pages, staging.key, staging.value, tier.planned_append
+            )
+            (attend,) = self._kernels.attend_tasks(staging.query, pages, batch, result)
+            made.append((append, attend))
+        return SweepTask(tuple(made), self._kernels.nothing(), self.link, arrays.link.base)
 
     def _append(self, running: Running, lane: LaneContext) -> list[_native.Task]:
         planned = lane.tiers[Tier.HOST].planned_append

@@ -17,6 +17,7 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.runtime.decode_inputs import DecodeArrays
+    from tandem.runtime.hybrid_inputs import HybridArrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class LaneContext:
             [2, tokens], of each token among those that attend on the device, and on the host; -1:
             it does not.
         decode: of a lane that is launched as a graph, the step's numbers, which its tensors, those
-            of the graph, come to hold.
+            of the graph, come to hold. hybrid: of one of which the host has a part.
     """
 
     slot: LaneSlot
@@ -60,6 +61,7 @@ class LaneContext:
     passing: PassingContext | None = None
     places: torch.Tensor | None = None
     decode: "DecodeArrays | None" = None
+    hybrid: "HybridArrays | None" = None
 
     @property
     def key(self) -> int:

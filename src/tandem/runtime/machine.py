@@ -10,7 +10,7 @@ import torch
 from tandem.devices.signal import Signal
 from tandem.plan.cohort_chain import CohortChain
 from tandem.plan.events import Event, StepRetired
-from tandem.plan.program import LaneSlot, ProgramOp, Queue, StepProgram
+from tandem.plan.program import LaneSlot, OpKind, ProgramOp, Queue, StepProgram
 from tandem.runtime.arena import Arena
 from tandem.runtime.buffers import BufferSpace
 from tandem.runtime.kv_store import KVStore
@@ -98,6 +98,19 @@ class Machine:
         if raises is not None and raises in context.active(running.op):
             slot = context.program.lanes[raises]
             self.cohort_signals[slot.cohort_id].set(slot.cohort_signal + 1)
+
+    def stood_s(self, running: Running) -> float:
+        """How long the accelerator waited within an operation that has ended, doing nothing."""
+        hybrid = self.runner.hybrid
+        if hybrid is None or running.op.kind is not OpKind.SWEEP:
+            return 0.0
+        arrays = running.context.lanes[running.op.lanes[0]].hybrid
+        return 0.0 if arrays is None else hybrid.link.waited_s(arrays.link)
+
+    def release(self) -> None:
+        """Something failed: nothing on the accelerator may wait for what does not come."""
+        if self.runner.hybrid is not None:
+            self.runner.hybrid.release()
 
     def report(self, running: Running) -> list[Event]:
         """What a completed operation tells the scheduler; once, in an order that causes allow."""

@@ -40,6 +40,7 @@ from tandem.spec.tier import Tier
 if TYPE_CHECKING:
     from tandem.runtime.block_ops import BlockOps
     from tandem.runtime.decode_graphs import DecodeGraphs
+    from tandem.runtime.hybrid_graphs import HybridGraphs
     from tandem.runtime.layer_graphs import LayerGraphs
 
 
@@ -56,7 +57,8 @@ class OpRunner:
         pinned: as `StagingShape.pinned`, for layers of sweeps on the CPU.
 
     Attributes:
-        graphs: what SWEEP operations run; None: there are none.
+        graphs: what SWEEP operations run; None: there are none. hybrid: what those run of which
+            the host has a part.
         layer_graphs: what runs other sweeps' POST and PRE, where it can; None: there are none.
         moves: KV blocks between the tiers.
     """
@@ -86,6 +88,7 @@ class OpRunner:
         self.blocks: BlockOps | None = None
         self.graphs: DecodeGraphs | None = None
         self.layer_graphs: LayerGraphs | None = None
+        self.hybrid: HybridGraphs | None = None
         self.moves = PageMoves(kv, kernels, kernels[Tier.DEVICE] if staged is None else staged)
         if passing is None:
             copies = HostCopies(upload, pinned)
@@ -200,8 +203,12 @@ class OpRunner:
             self._put(running, LOGITS, lane, self._model.logits(hidden))
 
     def _sweep(self, running: Running) -> None:
-        assert self.graphs is not None
         for lane in self._states.lanes(running):
+            if lane.hybrid is not None:
+                assert self.hybrid is not None
+                self._put(running, LOGITS, lane, self.hybrid.run(lane.hybrid))
+                continue
+            assert self.graphs is not None
             assert lane.decode is not None
             self._put(running, LOGITS, lane, self.graphs.run(lane.decode))
 

@@ -24,6 +24,7 @@ from tandem.spec.tier import Tier
 if TYPE_CHECKING:
     from tandem.plan.executed_op import ExecutedOp
     from tandem.runtime.decode_graphs import DecodeGraphs
+    from tandem.runtime.hybrid_graphs import HybridGraphs
 
 
 @dataclass(slots=True)
@@ -104,7 +105,8 @@ class ContextCache:
         slot_kernels: of KV that passes through the accelerator; None: none does.
 
     Attributes:
-        graphs: make one operation of programs that they can launch as one; None: there are none.
+        graphs, hybrid: make one operation of programs that they can launch as one, the latter two
+            where the host has a part; None: there are none.
     """
 
     def __init__(
@@ -125,16 +127,16 @@ class ContextCache:
         self._cohorts: dict[int, LaneContext] = {}
         self._last_forward: ProgramContext | None = None
         self.graphs: DecodeGraphs | None = None
+        self.hybrid: HybridGraphs | None = None
 
     def make(self, program: StepProgram) -> ProgramContext:
         """Context of a program that is being submitted; its `program` is what is to be run."""
         if program.sampling and not program.lanes:
             return self._sampling(program)
-        if self.graphs is not None and program.lanes:
-            launched_as_one = self.graphs.take(program)
-            if launched_as_one is not None:
-                self._last_forward = launched_as_one
-                return launched_as_one
+        launched_as_one = self._as_one(program)
+        if launched_as_one is not None:
+            self._last_forward = launched_as_one
+            return launched_as_one
         # batches of a block that have no sequences are left out
         empty = (i for i, slot in enumerate(program.lanes) if not slot.binding.num_tokens)
         context = ProgramContext(
@@ -151,6 +153,14 @@ class ContextCache:
         if program.lanes:
             self._last_forward = context
         return context
+
+    def _as_one(self, program: StepProgram) -> ProgramContext | None:
+        if not program.lanes:
+            return None
+        taken = None if self.graphs is None else self.graphs.take(program)
+        if taken is None and self.hybrid is not None:
+            taken = self.hybrid.take(program)
+        return taken
 
     def _lane(self, program: StepProgram, index: int) -> LaneContext:
         slot = program.lanes[index]

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from tandem.devices.signal import Signal
 from tandem.kernels.native_pool import SignalPoint
 from tandem.plan.program import Queue
-from tandem.runtime.host_tasks import HostTask, HostTasks
+from tandem.runtime.host_tasks import HostTask, HostTasks, SweepTask
 from tandem.runtime.running import Completed, Running
 from tandem.runtime.timelines import NativeTimeline, Timelines
 
@@ -42,7 +42,7 @@ class TaskQueue:
         self._failed = failed
         self._lock = threading.Lock()
         self._abandoned = False
-        self._under_way: dict[int, HostTask] = {}
+        self._under_way: dict[int, HostTask | SweepTask] = {}
         self._inputs: dict[int, list[tuple[Queue, int]]] = {}  # of those under way
         self._announced = Signal()  # up to where it is known who executes
         self._held: list[Running | Completed] = []  # to be told with the next one that is not

@@ -187,6 +187,7 @@ class ThreadedExecutor:
         running = completed.running
         op, context = running.op, running.context
         start_s, end_s = self._starts.add(completed)
+        start_s = min(start_s + self._machine.stood_s(running), end_s)
         context.stamps.ran(op, start_s, end_s)
         if self._listeners:
             ran = context.executed(op, start_s, end_s)
@@ -200,6 +201,7 @@ class ThreadedExecutor:
             self._tasks.abandon()
         if self._stream_waits is not None:  # for what has been taken back
             self._stream_waits.release()
+        self._machine.release()
         step = running.context.program.step_id
         self._post([Failed(step, f"{type(error).__name__}: {error}")])
 

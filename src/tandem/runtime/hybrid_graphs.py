@@ -1,0 +1,245 @@
+"""Sweeps over rows that decode, some of them attended to by the host, recorded once and launched as
+one beside the host's part.
+
+Launched operation by operation, a layer of such a step is a chain of eight operations on four
+queues, each with a thread that must wake up for it: some milliseconds where the device needs a
+tenth. Within a graph the layers' rows go down and come up by kernels that read and write host
+memory, and counters take the place of threads on both sides
+([ADR 0095](../../docs/adr/0095-hybrid-decode-as-one-graph.md)).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.kernels.dense import AttentionOutput
+from tandem.kernels.sampling import Likeliest
+from tandem.kernels.tier_kernels import MergingKernels, PlannedAttention, StaticKernels, TierKernels
+from tandem.models.layer_state import LayerState
+from tandem.models.model import Model
+from tandem.plan.binding import IntArray
+from tandem.plan.decode_sweep import bucket_of
+from tandem.plan.hybrid_sweep import (
+    decodes_in_both_tiers,
+    hybrid_template,
+    is_plain_sweep,
+    tokens_in,
+)
+from tandem.plan.program import Queue, StepProgram
+from tandem.runtime.by_template import ByTemplate
+from tandem.runtime.decode_graphs import DecodeSizes
+from tandem.runtime.graph_logits import GraphLogits
+from tandem.runtime.graph_maker import GraphMaker, require_close
+from tandem.runtime.host_link import STEPS_TOLD, HostLink, LinkRows
+from tandem.runtime.hybrid_inputs import HybridArrays, HybridInputs, HybridViews
+from tandem.runtime.kv_store import KVStore
+from tandem.runtime.lane_context import LaneContext, TierContext
+from tandem.runtime.layer_plans import LayerPlans
+from tandem.runtime.program_context import ProgramContext
+from tandem.runtime.recording import Recording, record_sizes
+from tandem.spec.tier import Tier
+
+_NOTHING = TierContext(None, None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    replay: Callable[[], None]
+    logits: Tensor
+
+
+class HybridGraphs:
+    """Takes programs that can be launched so, and runs the accelerator's part.
+
+    Args:
+        slots: int64 [rows]: the last sampled id of each row.
+        kernels: of both tiers; the accelerator's are `StaticKernels` and `MergingKernels`.
+        sizes: as of graphs of the accelerator alone. link: has a place for each row.
+
+    Attributes:
+        num_replayed: steps that ran so.
+        recording: what came of it.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        kv: KVStore,
+        slots: Tensor,
+        kernels: dict[Tier, TierKernels],
+        sizes: DecodeSizes,
+        link: HostLink,
+        maker: GraphMaker,
+    ) -> None:
+        self._model, self._kv, self._slots = model, kv, slots
+        self._kernels, self._sizes, self._link, self._maker = kernels, sizes, link, maker
+        device, rows = model.device, max(sizes.buckets)
+        self._inputs = HybridInputs(rows, sizes.max_blocks, sizes.spare, device)
+        self._likeliest = Likeliest(
+            torch.zeros(rows, dtype=torch.int64, device=device),
+            torch.zeros(rows, dtype=torch.bool, device=device),
+        )
+        self._graphs: dict[int, _Recorded] = {}
+        self._is_plain = ByTemplate(is_plain_sweep)
+        self._taken = 0
+        self.num_replayed = 0
+        self.recording = Recording()
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Numbers of rows that have a graph, ascending."""
+        return tuple(sorted(self._graphs))
+
+    # --- recording ------------------------------------------------------------------------------
+
+    def record(self, limit_s: float, limit_bytes: int) -> None:
+        """See `record_sizes`."""
+        self.recording = record_sizes(
+            self._sizes.buckets, self._record, self._maker.taken_bytes, limit_s, limit_bytes
+        )
+
+    def _record(self, bucket: int) -> None:
+        with torch.inference_mode():
+            self._graphs[bucket] = self._checked(bucket)
+
+    def _checked(self, bucket: int) -> _Recorded:
+        """A graph that gives what its operations give, with other numbers than it was made with;
+        one of the rows is the host's, whose attention is made up.
+        """
+        inputs = self._inputs.of(bucket)
+
+        def work() -> Tensor:
+            logits = self._sweep(inputs)
+            self._likeliest.first(bucket).find(logits)
+            return logits
+
+        self._fill(bucket, token=0, position=0)
+        work()
+        self._fill(bucket, token=0, position=0)  # to record may be to do it
+        replay, logits = self._maker.record(work)
+        self._fill(bucket, token=1, position=1)
+        replay()
+        again = logits.to("cpu", copy=True)
+        self._fill(bucket, token=1, position=1)
+        require_close(again, work(), "logits")
+        return _Recorded(replay, logits)
+
+    def _fill(self, bucket: int, *, token: int, position: int) -> None:
+        """A step's numbers, and the host's part of it, as if it had been done."""
+        own, size = self._sizes, self._sizes.block_size
+        # the last row, so that places on the host are not those of rows
+        link = self._next(np.array([bucket - 1], dtype=np.int32))
+        arrays = HybridArrays.alike(link, bucket, token, position, own.spare, size)
+        self._bring(arrays)
+        staging = self._link.staging(1)
+        staging.out.fill_(0.25)
+        staging.lse.fill_(0.5)
+        self._link.up.set(self._end(link))
+
+    # --- launched -------------------------------------------------------------------------------
+
+    def _sweep(self, inputs: HybridViews) -> Tensor:
+        """All layers over the numbers that lie there: logits of every row."""
+        ids, rows, positions, slots, here = inputs.numbers
+        model, kernels = self._model, self._kernels[Tier.DEVICE]
+        assert isinstance(kernels, StaticKernels)
+        windows = self._sizes.windows
+        plans = {w: kernels.plan_static(here, inputs.table, w) for w in set(windows)}
+        put = kernels.plan_append(slots)
+        ids = torch.where(ids < 0, self._slots.index_select(0, rows), ids)
+        state = LayerState(positions, model.embed(ids, positions))
+        for layer, window in enumerate(windows):
+            stages = model.stages(layer)
+            model.run(stages.pre, layer, state)
+            self._attend(layer, state, plans[window], put, inputs.places)
+            model.run(stages.post, layer, state)
+        return model.logits(state.residual)
+
+    def _attend(
+        self,
+        layer: int,
+        state: LayerState,
+        plan: PlannedAttention,
+        put: Tensor,
+        places: Tensor,
+    ) -> None:
+        kernels, query, key, value = self._kernels[Tier.DEVICE], state.q, state.k, state.v
+        assert isinstance(kernels, MergingKernels)
+        assert query is not None
+        assert key is not None
+        assert value is not None
+        self._link.send(layer, query, key, value)
+        pages = self._kv.layer(Tier.DEVICE, layer, Queue.ACCEL)
+        kernels.append(pages, key, value, put)
+        here = kernels.attend(query, pages, plan)
+        there = self._link.receive(layer, len(query))
+        state.finish_attention(
+            kernels.merge(AttentionOutput(here.out, here.lse), there, places, query.dtype)
+        )
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def take(self, program: StepProgram) -> ProgramContext | None:
+        """The program as two operations; None if its operations are to be launched one by one."""
+        if not program.lanes or not self._is_plain(program.template):
+            return None
+        slot = program.lanes[0]
+        bucket = bucket_of(slot.binding.num_tokens, self.buckets)
+        if bucket is None or not decodes_in_both_tiers(program, self._sizes.block_size):
+            return None
+        binding, sizes = slot.binding, self._sizes
+        link = self._next(tokens_in(binding, Tier.HOST).astype(np.int32))
+        arrays = HybridArrays.of(binding, link, bucket, sizes.spare, sizes.block_size)
+        attention, append = binding.attention[Tier.HOST], binding.append[Tier.HOST]
+        kernels = self._kernels[Tier.HOST]
+        given = torch.from_numpy(append.slots.copy())
+        host = TierContext(
+            None, None, given, kernels.plan_append(given),
+            LayerPlans.make(attention, kernels, sizes.windows),
+        )  # fmt: skip
+        views = self._inputs.of(bucket).numbers
+        lane = LaneContext(
+            slot=slot,
+            token_ids=views[0][: arrays.rows],
+            token_rows=views[1][: arrays.rows],
+            positions=views[2][: arrays.rows],
+            logits_index=views[2][: arrays.rows],
+            tiers={Tier.DEVICE: _NOTHING, Tier.HOST: host},
+            staging=self._link.staging(len(link.rows)),
+            hybrid=arrays,
+        )
+        return ProgramContext(replace(program, template=hybrid_template()), [lane])
+
+    def run(self, arrays: HybridArrays) -> GraphLogits:
+        """Launch a step; what it leaves holds until the next one is launched."""
+        graph = self._graphs[arrays.bucket]
+        self._bring(arrays)
+        graph.replay()
+        self.num_replayed += 1
+        return GraphLogits(graph.logits[: arrays.rows], self._likeliest.first(arrays.rows))
+
+    @property
+    def link(self) -> HostLink:
+        """Counters and memory, for the host's part."""
+        return self._link
+
+    def release(self) -> None:
+        """Have the accelerator go on, whatever the host has done: something failed."""
+        end = self._taken * len(self._sizes.windows) & 0xFFFFFFFF
+        if not self._link.up.reached(end):
+            self._link.up.set(end)
+
+    def _bring(self, arrays: HybridArrays) -> None:
+        self._inputs.fill(arrays, self._maker)
+        self._maker.bring(self._link.numbers_of(arrays.link), self._link.numbers)
+
+    def _next(self, rows: IntArray) -> LinkRows:
+        number, self._taken = self._taken, self._taken + 1
+        base = number * len(self._sizes.windows) & 0xFFFFFFFF
+        return LinkRows(base, number % STEPS_TOLD, rows)
+
+    def _end(self, link: LinkRows) -> int:
+        return link.base + len(self._sizes.windows) & 0xFFFFFFFF

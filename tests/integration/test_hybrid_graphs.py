@@ -1,0 +1,57 @@
+"""Decoding steps of which the host has a part, as one graph: over a stand-in of the GPU, with
+interpreted kernels, while the CPU's threads are real.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.test_triton_engine import _GEMMA, _LLAMA, _compare
+
+from tandem.engine.stats import EngineStats
+from tandem.runtime.graph_logits import GraphLogits
+from tandem.runtime.hybrid_graphs import HybridGraphs
+from tandem.runtime.hybrid_inputs import HybridArrays
+
+pytestmark = pytest.mark.slow
+
+
+def _compared(
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: Mapping[str, object] = _LLAMA,
+    **changes: Any,
+) -> tuple[EngineStats, list[HybridArrays]]:
+    """Also what was launched so; tokens are those of the host alone."""
+    launched: list[HybridArrays] = []
+    run = HybridGraphs.run
+
+    def noted(graphs: HybridGraphs, arrays: HybridArrays) -> GraphLogits:
+        launched.append(arrays)
+        return run(graphs, arrays)
+
+    monkeypatch.setattr(HybridGraphs, "run", noted)
+    given = {"strategy": "ride-along", "cuda_graphs": "on"} | changes
+    stats, _ = _compare(directory, monkeypatch, model, **given)
+    assert stats.host_attention_tokens > 0
+    return stats, launched
+
+
+def test_all_keys_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stats, launched = _compared(tmp_path, monkeypatch, kv_placement="host")
+    assert max(len(each.link.rows) for each in launched) == 3
+    assert [note for note in stats.notes if "of which the host has a part" in note]
+
+
+def test_rows_in_both_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accelerator has room for some of the requests."""
+    _, launched = _compared(
+        tmp_path, monkeypatch, kv_placement="auto", max_host_seqs=3, gpu_memory="1200KiB"
+    )
+    assert any(0 < len(each.link.rows) < each.rows for each in launched)
+
+
+def test_windows_and_bounded_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, launched = _compared(tmp_path, monkeypatch, _GEMMA, kv_placement="host")
+    assert launched
