@@ -36,6 +36,7 @@ def send_rows(
     value,
     numbers,  # int32: see `host_link`
     rows,  # int32 [places]; each place's token
+    put,  # int32 [places]; the same, of keys and values
     to_query,  # in host memory: [places, QUERY]
     to_key,
     to_value,
@@ -49,9 +50,12 @@ def send_rows(
 ):
     """Grid: [places]. As many tokens' queries, keys and values as `numbers` says."""
     place = tl.program_id(0)
+    to = place.to(tl.int64)
     if place < tl.load(numbers + 1):
-        row, to = tl.load(rows + place).to(tl.int64), place.to(tl.int64)
+        row = tl.load(rows + place).to(tl.int64)
         _copy_row(query, to_query, to, row, query_stride, QUERY, PAD_QUERY)
+    if place < tl.load(numbers + 3):
+        row = tl.load(put + place).to(tl.int64)
         _copy_row(key, to_key, to, row, key_stride, KEY, PAD_KEY)
         _copy_row(value, to_value, to, row, value_stride, KEY, PAD_KEY)
 

@@ -2,11 +2,12 @@
 operation of the accelerator's beside one of the CPU's.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from tandem.plan.binding import LaneBinding, LongArray
+from tandem.plan.binding import LongArray, TierAppend, TierAttention
 from tandem.plan.program import (
     BufferRef,
     EventKind,
@@ -62,47 +63,75 @@ def is_plain_sweep(template: ProgramTemplate) -> bool:
     return lane.host and through and stages_here
 
 
-def decodes_in_both_tiers(program: StepProgram, block_size: int) -> bool:
-    """Whether every row of a program's only lane has one token, which gives logits in the rows'
-    order, and all of its keys in one tier; some on the host. `is_plain_sweep` holds.
+@dataclass(frozen=True, slots=True)
+class HybridRows:
+    """Rows of one token each, by where their keys lie; of some, in both tiers.
+
+    Attributes:
+        there: int64; tokens that attend on the host. put_there: those whose own keys go there.
+        put_here: the others, whose keys go to the accelerator.
+        here: tokens that attend on the accelerator. keys_here: int64 [tokens]; of each token, how
+            many keys lie there. Which ones does not matter: tables are in their order, so that all
+            blocks but the last are full.
+    """
+
+    there: LongArray
+    put_there: LongArray
+    put_here: LongArray
+    here: LongArray
+    keys_here: LongArray
+
+
+def hybrid_rows(program: StepProgram, block_size: int, *, splits: bool = True) -> HybridRows | None:
+    """Of a program whose only lane's rows have one token each, which gives logits in the rows'
+    order, some of them attended to on the host; None if it is of another kind. `is_plain_sweep`
+    holds.
+
+    Args:
+        splits: whether a row's keys may lie in both tiers.
     """
     slot = program.lanes[0]
     binding = slot.binding
     if program.sampling or program.transfers or slot.cohort_id or slot.passing is not None:
-        return False
-    tokens = binding.num_tokens
-    if not np.array_equal(binding.logits_index, np.arange(tokens)):
-        return False
-    if Tier.HOST not in binding.attention or not all(
-        _decodes(binding, tier, block_size) for tier in Tier
-    ):
-        return False
-    there = tokens_in(binding, Tier.HOST)
-    here = tokens_in(binding, Tier.DEVICE)
-    return len(here) + len(there) == tokens and not np.isin(here, there, assume_unique=True).any()
+        return None
+    attention = binding.attention.get(Tier.HOST)
+    tokens = np.arange(binding.num_tokens)
+    if attention is None or not np.array_equal(binding.logits_index, tokens):
+        return None
+    if not all(_decodes(part) for part in binding.attention.values()):
+        return None
+    there, here = (
+        _chosen(tokens, binding.attention.get(tier)) for tier in (Tier.HOST, Tier.DEVICE)
+    )
+    put_there, put_here = (
+        _chosen(tokens, binding.append.get(tier)) for tier in (Tier.HOST, Tier.DEVICE)
+    )
+    keys = binding.positions.astype(np.int64) + 1
+    keys[there] -= _keys_in(attention, block_size)
+    in_both = len(here) + len(there) - len(tokens)
+    if not np.array_equal(np.nonzero(keys)[0], here) or (in_both and not splits):
+        return None
+    return HybridRows(there, put_there, put_here, here, keys)
 
 
-def tokens_in(binding: LaneBinding, tier: Tier) -> LongArray:
-    """A lane's tokens that attend in a tier, ascending as they are given."""
-    attention = binding.attention.get(tier)
-    if attention is None:
-        return np.zeros(0, dtype=np.int64)
-    if attention.token_index is None:
-        return np.arange(binding.num_tokens)
-    return attention.token_index
+def _keys_in(attention: TierAttention, block_size: int) -> LongArray:
+    """Of each row of one token, how many keys lie in the attention's tier: int64 [rows]."""
+    positions = attention.positions.astype(np.int64)
+    if attention.block_index is None:
+        return positions + 1
+    last = (positions // block_size)[:, None]
+    blocks = (attention.block_index <= last).sum(axis=1)
+    has_last = (attention.block_index == last).any(axis=1)
+    return blocks * block_size - has_last * (block_size - 1 - positions % block_size)
 
 
-def _decodes(binding: LaneBinding, tier: Tier, block_size: int) -> bool:
-    """Whether what attends in a tier are rows of one token, which is put there, with all keys."""
-    attention, append = binding.attention.get(tier), binding.append.get(tier)
-    if attention is None or append is None:
-        return attention is None and append is None
-    if not attention.num_decode == len(attention.block_table) == len(attention.positions):
-        return False
-    if attention.block_index is not None:
-        blocks = np.arange(attention.block_index.shape[1])
-        is_own = blocks <= (attention.positions // block_size)[:, None]
-        if not np.array_equal(attention.block_index[is_own], np.nonzero(is_own)[1]):
-            return False  # some blocks of a row lie in the other tier
-    put = np.arange(binding.num_tokens) if append.token_index is None else append.token_index
-    return np.array_equal(put, tokens_in(binding, tier))
+def _chosen(tokens: LongArray, part: TierAttention | TierAppend | None) -> LongArray:
+    """Those of a lane's tokens that a tier has a part of."""
+    if part is None:
+        return tokens[:0]
+    return tokens if part.token_index is None else part.token_index
+
+
+def _decodes(attention: TierAttention) -> bool:
+    """Whether all rows have one token."""
+    return attention.num_decode == len(attention.block_table) == len(attention.positions)

@@ -17,7 +17,8 @@ from tandem.runtime.staging import LaneStaging
 
 STEPS_TOLD = 16
 """Of which it is remembered how long they waited: more than are ever in flight."""
-_NUMBERS = 4  # a step's value, its rows on the host, its place among those told of; one is spare
+_NUMBERS = 4  # a step's value, its rows there, its place among those told of, keys that go there
+_ALIGNED = 4  # of int32, where Triton takes a pointer to be aligned
 _APART = 64  # bytes, of a cache line
 
 
@@ -28,12 +29,13 @@ class LinkRows:
     Attributes:
         base: the counters' value before the step, 0 to 2**32 - 1.
         told: the step's place among those of which it is told how long they waited.
-        rows: int32; their places in the step.
+        rows: int32; their places in the step. put: of those whose keys go to the host.
     """
 
     base: int
     told: int
     rows: IntArray
+    put: IntArray
 
 
 class HostLink:
@@ -61,6 +63,7 @@ class HostLink:
         seen: Callable[[Tensor], Tensor],
     ) -> None:
         query_heads, kv_heads, dim = heads
+        places = -(-places // _ALIGNED) * _ALIGNED
         self.places, self._query, self._key = places, query_heads * dim, kv_heads * dim
         self._heads = query_heads
         queries, keys = (places, query_heads, dim), (places, kv_heads, dim)
@@ -75,18 +78,18 @@ class HostLink:
         self._addresses = first, first + _APART, first + 2 * _APART
         self.down, self.up = Signal(address=first), Signal(address=first + _APART)
         self._told = self._counters[2 * _APART :].view(torch.int64)
-        self._numbers = torch.zeros(_NUMBERS + places, dtype=torch.int32, device=device)
+        self._numbers = torch.zeros(_NUMBERS + 2 * places, dtype=torch.int32, device=device)
         self._waited = torch.zeros(1, dtype=torch.int64, device=device)
         self._out = torch.zeros(queries, dtype=torch.float32, device=device)
         self._lse = torch.zeros(queries[:2], dtype=torch.float32, device=device)
 
     # --- on the host ----------------------------------------------------------------------------
 
-    def staging(self, count: int) -> LaneStaging:
-        """The first places."""
+    def staging(self, count: int, put: int) -> LaneStaging:
+        """The first places, so many for attention, and so many for keys."""
         own = self._staging
         return LaneStaging(
-            own.query[:count], own.key[:count], own.value[:count], own.out[:count],
+            own.query[:count], own.key[:put], own.value[:put], own.out[:count],
             own.lse[:count], pinned=True,
         )  # fmt: skip
 
@@ -98,8 +101,10 @@ class HostLink:
     def numbers_of(self, step: LinkRows) -> Tensor:
         """What the kernels read of a step."""
         made = np.zeros(len(self._numbers), dtype=np.uint32)
-        made[:3] = step.base, len(step.rows), step.told
+        made[:_NUMBERS] = step.base, len(step.rows), step.told, len(step.put)
         made[_NUMBERS : _NUMBERS + len(step.rows)] = step.rows
+        first_put = _NUMBERS + self.places
+        made[first_put : first_put + len(step.put)] = step.put
         return torch.from_numpy(made.view(np.int32))
 
     def waited_s(self, step: LinkRows) -> float:
@@ -116,7 +121,8 @@ class HostLink:
         query, key, value = (_with_whole_tokens(part) for part in (query, key, value))
         places = min(self.places, len(query))
         cast("Any", send_rows)[(places,)](
-            query, key, value, self._numbers, self._numbers[_NUMBERS:], *self._there[:3],
+            query, key, value, self._numbers, self._numbers[_NUMBERS:],
+            self._numbers[_NUMBERS + self.places :], *self._there[:3],
             query.stride(0), key.stride(0), value.stride(0),
             QUERY=self._query, KEY=self._key,
             PAD_QUERY=power_of_two(self._query), PAD_KEY=power_of_two(self._key),

@@ -180,14 +180,17 @@ class HostTasks:
         assert arrays is not None
         assert self.link is not None
         assert tier.plans is not None
-        assert tier.planned_append is not None
         made: list[tuple[_native.Task, _native.Task]] = []
         result = AttentionOutput(staging.out, staging.lse)
         for layer in range(len(tier.plans.windows)):
             pages, batch = self._kv.layer(Tier.HOST, layer, running.op.queue), tier.plans.of(layer)
             assert isinstance(batch, SplitBatch)
-            append = self._kernels.append_task(
-                pages, staging.key, staging.value, tier.planned_append
+            append = (
+                self._kernels.nothing()
+                if tier.planned_append is None
+                else self._kernels.append_task(
+                    pages, staging.key, staging.value, tier.planned_append
+                )
             )
             (attend,) = self._kernels.attend_tasks(staging.query, pages, batch, result)
             made.append((append, attend))

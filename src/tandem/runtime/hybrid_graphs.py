@@ -20,14 +20,9 @@ from tandem.kernels.sampling import Likeliest
 from tandem.kernels.tier_kernels import MergingKernels, PlannedAttention, StaticKernels, TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
-from tandem.plan.binding import IntArray
+from tandem.plan.binding import LaneBinding, LongArray
 from tandem.plan.decode_sweep import bucket_of
-from tandem.plan.hybrid_sweep import (
-    decodes_in_both_tiers,
-    hybrid_template,
-    is_plain_sweep,
-    tokens_in,
-)
+from tandem.plan.hybrid_sweep import hybrid_rows, hybrid_template, is_plain_sweep
 from tandem.plan.program import Queue, StepProgram
 from tandem.runtime.by_template import ByTemplate
 from tandem.runtime.decode_graphs import DecodeSizes
@@ -131,10 +126,11 @@ class HybridGraphs:
         """A step's numbers, and the host's part of it, as if it had been done."""
         own, size = self._sizes, self._sizes.block_size
         # the last row, so that places on the host are not those of rows
-        link = self._next(np.array([bucket - 1], dtype=np.int32))
+        last = np.array([bucket - 1])
+        link = self._next(last, last)
         arrays = HybridArrays.alike(link, bucket, token, position, own.spare, size)
         self._bring(arrays)
-        staging = self._link.staging(1)
+        staging = self._link.staging(1, 1)
         staging.out.fill_(0.25)
         staging.lse.fill_(0.5)
         self._link.up.set(self._end(link))
@@ -186,20 +182,17 @@ class HybridGraphs:
         """The program as two operations; None if its operations are to be launched one by one."""
         if not program.lanes or not self._is_plain(program.template):
             return None
-        slot = program.lanes[0]
+        slot, sizes = program.lanes[0], self._sizes
         bucket = bucket_of(slot.binding.num_tokens, self.buckets)
-        if bucket is None or not decodes_in_both_tiers(program, self._sizes.block_size):
+        if bucket is None:
             return None
-        binding, sizes = slot.binding, self._sizes
-        link = self._next(tokens_in(binding, Tier.HOST).astype(np.int32))
-        arrays = HybridArrays.of(binding, link, bucket, sizes.spare, sizes.block_size)
-        attention, append = binding.attention[Tier.HOST], binding.append[Tier.HOST]
-        kernels = self._kernels[Tier.HOST]
-        given = torch.from_numpy(append.slots.copy())
-        host = TierContext(
-            None, None, given, kernels.plan_append(given),
-            LayerPlans.make(attention, kernels, sizes.windows),
-        )  # fmt: skip
+        # of a row within a window it matters which keys lie where
+        rows = hybrid_rows(program, sizes.block_size, splits=not any(sizes.windows))
+        if rows is None:
+            return None
+        binding = slot.binding
+        link = self._next(rows.there, rows.put_there)
+        arrays = HybridArrays.of(binding, rows, link, bucket, sizes.spare, sizes.block_size)
         views = self._inputs.of(bucket).numbers
         lane = LaneContext(
             slot=slot,
@@ -207,11 +200,19 @@ class HybridGraphs:
             token_rows=views[1][: arrays.rows],
             positions=views[2][: arrays.rows],
             logits_index=views[2][: arrays.rows],
-            tiers={Tier.DEVICE: _NOTHING, Tier.HOST: host},
-            staging=self._link.staging(len(link.rows)),
+            tiers={Tier.DEVICE: _NOTHING, Tier.HOST: self._host_part(binding)},
+            staging=self._link.staging(len(link.rows), len(link.put)),
             hybrid=arrays,
         )
         return ProgramContext(replace(program, template=hybrid_template()), [lane])
+
+    def _host_part(self, binding: LaneBinding) -> TierContext:
+        kernels, append = self._kernels[Tier.HOST], binding.append.get(Tier.HOST)
+        plans = LayerPlans.make(binding.attention[Tier.HOST], kernels, self._sizes.windows)
+        if append is None:
+            return TierContext(None, None, None, None, plans)
+        slots = torch.from_numpy(append.slots)
+        return TierContext(None, None, slots, kernels.plan_append(slots), plans)
 
     def run(self, arrays: HybridArrays) -> GraphLogits:
         """Launch a step; what it leaves holds until the next one is launched."""
@@ -236,10 +237,10 @@ class HybridGraphs:
         self._inputs.fill(arrays, self._maker)
         self._maker.bring(self._link.numbers_of(arrays.link), self._link.numbers)
 
-    def _next(self, rows: IntArray) -> LinkRows:
+    def _next(self, rows: LongArray, put: LongArray) -> LinkRows:
         number, self._taken = self._taken, self._taken + 1
         base = number * len(self._sizes.windows) & 0xFFFFFFFF
-        return LinkRows(base, number % STEPS_TOLD, rows)
+        return LinkRows(base, number % STEPS_TOLD, rows.astype(np.int32), put.astype(np.int32))
 
     def _end(self, link: LinkRows) -> int:
         return link.base + len(self._sizes.windows) & 0xFFFFFFFF

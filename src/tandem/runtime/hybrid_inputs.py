@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tandem.plan.binding import IntArray, LaneBinding, LongArray
-from tandem.plan.hybrid_sweep import tokens_in
+from tandem.plan.hybrid_sweep import HybridRows
 from tandem.runtime.graph_maker import GraphMaker
 from tandem.runtime.host_link import LinkRows
 from tandem.spec.tier import Tier
@@ -20,8 +20,8 @@ class HybridArrays:
     Attributes:
         rows: those that are meant. link: those of them that the host attends to.
         numbers: int64 [5, bucket]; token ids (-1: the row's last), places in the slot table,
-            positions, KV slots on the accelerator (the spare block's of rows on the host),
-            positions as far as keys lie on the accelerator (-1: none).
+            positions, KV slots on the accelerator (the spare block's of tokens that go to the
+            host), keys on the accelerator less one.
         table: int32 [bucket, blocks of the longest row there].
         places: int32 [2, bucket]; as `LaneContext.places`, of all rows and of those on the host.
     """
@@ -34,29 +34,30 @@ class HybridArrays:
 
     @staticmethod
     def of(
-        binding: LaneBinding, link: LinkRows, bucket: int, spare: int, block_size: int
-    ) -> "HybridArrays":
-        """Of a lane that `decodes_in_both_tiers`; copies, since later steps write into tables."""
-        rows, positions = binding.num_tokens, binding.positions.astype(np.int64)
-        here = tokens_in(binding, Tier.DEVICE)
+        binding: LaneBinding, rows: HybridRows, link: LinkRows, bucket: int, spare: int,
+        block_size: int,
+    ) -> "HybridArrays":  # fmt: skip
+        """Of a lane with such rows; copies, since later steps write into tables."""
+        count, here = binding.num_tokens, rows.here
         numbers = np.zeros((5, bucket), dtype=np.int64)
-        numbers[0, :rows] = binding.token_ids
-        numbers[1, :rows] = binding.token_rows
-        numbers[2, :rows] = positions
+        numbers[0, :count] = binding.token_ids
+        numbers[1, :count] = binding.token_rows
+        numbers[2, :count] = binding.positions
         numbers[3], numbers[4] = spare * block_size, -1
+        numbers[4, :count] = rows.keys_here - 1
+        if len(rows.put_here):
+            numbers[3, rows.put_here] = binding.append[Tier.DEVICE].slots
         table = np.full((bucket, 1), spare, dtype=np.int32)
         if len(here):
-            numbers[3, here] = binding.append[Tier.DEVICE].slots
-            numbers[4, here] = positions[here]
-            own = positions[here] // block_size + 1
+            own = -(-rows.keys_here[here] // block_size)
             table = np.full((bucket, int(own.max())), spare, dtype=np.int32)
             given = binding.attention[Tier.DEVICE].block_table[:, : table.shape[1]]
             is_own = np.arange(table.shape[1]) < own[:, None]
             table[here] = np.where(is_own, given, spare)
         places = np.full((2, bucket), -1, dtype=np.int32)
         places[0, here] = here
-        places[1, link.rows] = np.arange(len(link.rows))
-        return HybridArrays(rows, link, numbers, table, places)
+        places[1, rows.there] = np.arange(len(rows.there))
+        return HybridArrays(count, link, numbers, table, places)
 
     @staticmethod
     def alike(
@@ -67,8 +68,7 @@ class HybridArrays:
         numbers = np.repeat([[token], [0], [position], [slot], [position]], bucket, axis=1)
         places = np.tile(np.arange(bucket, dtype=np.int32), (2, 1))
         places[1] = -1
-        places[1, link.rows] = np.arange(len(link.rows))
-        places[0, link.rows] = -1
+        places[:, link.rows] = [np.full(len(link.rows), -1), np.arange(len(link.rows))]
         table = np.full((bucket, 1), spare, dtype=np.int32)
         return HybridArrays(bucket, link, numbers.astype(np.int64), table, places)
 

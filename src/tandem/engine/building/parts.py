@@ -129,7 +129,7 @@ def _graph_notes(config: EngineConfig, machine: Machine) -> tuple[str, ...]:
         return ()
     from tandem.engine.sizing.graph_choice import recorded_notes
 
-    return recorded_notes(config, graphs, layers)
+    return recorded_notes(config, graphs, layers, machine.runner.hybrid)
 
 
 def _with_notes(memory: MemoryPlan, notes: tuple[str, ...]) -> MemoryPlan:

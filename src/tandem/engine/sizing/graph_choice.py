@@ -19,6 +19,7 @@ from tandem.spec.units import KIB, MIB, format_size
 if TYPE_CHECKING:
     from tandem.engine.sizing.memory_plan import MemoryPlan
     from tandem.runtime.decode_graphs import DecodeGraphs
+    from tandem.runtime.hybrid_graphs import HybridGraphs
     from tandem.runtime.layer_graphs import LayerGraphs
 
 LABEL = "CUDA graphs"
@@ -30,6 +31,7 @@ blocks and one of its small ones, code that is loaded meanwhile. Recording ends 
 than is set aside."""
 _LAYER_GRAPH_BYTES = 128 * KIB
 """The driver's objects, of a graph of a layer or of a layer in a whole step's: not measured yet."""
+_DECODED = "decoding of which the host has a part"
 _NONE_STAYS = "no layer's weights stay on the accelerator behind another that is computed there"
 _STAYING = "layers that stay on the accelerator, beside those that are elsewhere, are"
 _ROW_BYTES, _TABLE_BYTES = 5 * 8 + 9, 4  # of a row, its likeliest token too; of one of its blocks
@@ -146,7 +148,9 @@ def choose_graphs(
     if parts:
         size += memory.between_bytes(rows)
     if capacities.real:
-        graphs = (spec.num_layers if whole else 0) + len(parts)  # for each number of rows
+        # for each number of rows: of steps of the accelerator's alone, with the host, and layers
+        whole_steps = (1 + hybrid) if whole else 0
+        graphs = whole_steps * spec.num_layers + len(parts)
         size += _DRIVER_BYTES + graphs * len(row_buckets(rows)) * _LAYER_GRAPH_BYTES
     return GraphChoice(rows, blocks, size, whole, parts)
 
@@ -157,12 +161,16 @@ def charged(graphs: GraphChoice | None) -> dict[str, int]:
 
 
 def recorded_notes(
-    config: EngineConfig, graphs: "DecodeGraphs | None", layers: "LayerGraphs | None"
+    config: EngineConfig,
+    graphs: "DecodeGraphs | None",
+    layers: "LayerGraphs | None",
+    hybrid: "HybridGraphs | None" = None,
 ) -> tuple[str, ...]:
     """What came of recording, a line for each kind of steps.
 
     Args:
-        graphs: of whole steps. layers: of others' layers. None: they were not to be.
+        graphs: of whole steps. layers: of others' layers. hybrid: of whole steps of which the host
+            has a part. None: they were not to be.
 
     Raises:
         ConfigError: nothing, though graphs are asked for.
@@ -180,19 +188,31 @@ def recorded_notes(
     if graphs is None:
         assert layers is not None
         return (_recorded(_STAYING, "tokens", layers, layers.recording.taken_bytes),)
-    told = _recorded("steps that only decode are", "rows", graphs, graphs.recording.taken_bytes)
-    if layers is None:
-        return (told,)
-    if not layers.buckets:
-        problem = layers.recording.problem
-        return (told, f"layers of hybrid steps are launched as operations: {problem}")
-    taken = layers.recording.taken_bytes
-    if taken is not None:
-        taken -= graphs.recording.taken_bytes or 0
-    return told, _recorded("layers of hybrid steps are", "tokens", layers, taken)
+    told = [_recorded("steps that only decode are", "rows", graphs, graphs.recording.taken_bytes)]
+    before = graphs.recording.taken_bytes
+    for made, what, else_, unit in (
+        (hybrid, _DECODED, "is launched layer by layer", "rows"),
+        (layers, "layers of hybrid steps", "are launched as operations", "tokens"),
+    ):
+        if made is None:
+            continue
+        if not made.buckets:
+            told.append(f"{what} {else_}: {made.recording.problem}")
+            continue
+        taken = made.recording.taken_bytes
+        is_are = "is by" if made is hybrid else "are"
+        mine = None if taken is None else taken - (before or 0)
+        told.append(_recorded(f"{what} {is_are}", unit, made, mine))
+        before = taken
+    return tuple(told)
 
 
-def _recorded(what: str, unit: str, graphs: "DecodeGraphs | LayerGraphs", taken: int | None) -> str:
+def _recorded(
+    what: str,
+    unit: str,
+    graphs: "DecodeGraphs | HybridGraphs | LayerGraphs",
+    taken: int | None,
+) -> str:
     memory = "" if taken is None else f", {format_size(taken)}"
     sizes = ", ".join(str(bucket) for bucket in graphs.buckets)
     if graphs.buckets == (1,):
