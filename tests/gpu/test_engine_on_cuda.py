@@ -13,6 +13,9 @@ from tandem.engine.building.build import build_engine_core
 from tandem.engine.core import EngineCore
 from tandem.engine.stats import EngineStats
 from tandem.plan.decode_sweep import row_buckets
+from tandem.runtime.graph_logits import GraphLogits
+from tandem.runtime.hybrid_graphs import HybridGraphs
+from tandem.runtime.hybrid_inputs import HybridArrays
 from tandem.spec.config import EngineConfig
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -161,6 +164,32 @@ def test_layers_of_hybrid_steps_as_graphs_match_host() -> None:
         (note,) = [note for note in stats.notes if note.startswith("layers of hybrid steps")]
         assert f"graphs of {_BUCKETS} tokens" in note
         assert "no more" not in note, note
+
+
+def test_decoding_with_the_host_as_one_graph_matches_host() -> None:
+    """Kernels raise and look at counters in host memory while the CPU's threads attend: rows on the
+    host alone, in both tiers, and with a part in each.
+    """
+    launched: list[int] = []
+    run = HybridGraphs.run
+
+    def counted(graphs: HybridGraphs, arrays: HybridArrays) -> GraphLogits:
+        launched.append(len(arrays.link.rows))
+        return run(graphs, arrays)
+
+    HybridGraphs.run = counted
+    try:
+        for placement in ("host", "split"):
+            stats = _compare(
+                strategy="ride-along", kv_placement=placement, gpu_memory="512MiB",
+                cuda_graphs="on",
+            )  # fmt: skip
+            told = [note for note in stats.notes if note.startswith("decoding of which the host")]
+            assert "is by graphs of" in told[0], told
+            assert launched, placement
+            launched.clear()
+    finally:
+        HybridGraphs.run = run
 
 
 def test_layers_that_stay_as_graphs_match_host() -> None:

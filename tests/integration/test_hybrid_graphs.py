@@ -11,9 +11,12 @@ from tests.integration.test_triton_engine import _GEMMA, _LLAMA, _compare
 
 from tandem.engine.sizing import graph_choice
 from tandem.engine.stats import EngineStats
+from tandem.plan import decode_sweep
 from tandem.runtime.graph_logits import GraphLogits
+from tandem.runtime.host_tasks import HostTasks, SweepTask
 from tandem.runtime.hybrid_graphs import HybridGraphs
 from tandem.runtime.hybrid_inputs import HybridArrays
+from tandem.spec.errors import EngineDeadError
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +36,9 @@ def _compared(
         return run(graphs, arrays)
 
     monkeypatch.setattr(HybridGraphs, "run", noted)
-    monkeypatch.setattr(graph_choice, "RECORDING_LIMIT_S", 600.0)  # the interpreter takes long
+    # the interpreter takes long: one size of graphs, however long it takes
+    monkeypatch.setattr(graph_choice, "RECORDING_LIMIT_S", 600.0)
+    monkeypatch.setattr(decode_sweep, "row_buckets", lambda rows: (rows,))
     given = {"strategy": "ride-along", "cuda_graphs": "on"} | changes
     stats, _ = _compare(directory, monkeypatch, model, **given)
     assert stats.host_attention_tokens > 0
@@ -55,3 +60,20 @@ def test_keys_in_both_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_windows_and_bounded_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, launched = _compared(tmp_path, monkeypatch, _GEMMA, kv_placement="host")
     assert launched
+
+
+def test_the_accelerator_does_not_wait_for_a_host_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its step stands within a kernel, which only the counter lets go on."""
+    prepare, let_go = HostTasks._sweep, list[int]()
+
+    def failing(tasks: HostTasks, *given: Any) -> SweepTask:
+        if let_go:  # the second step: the first has shown that all is well
+            raise ValueError("no such block")
+        let_go.append(0)
+        return prepare(tasks, *given)
+
+    monkeypatch.setattr(HostTasks, "_sweep", failing)
+    with pytest.raises(EngineDeadError, match="no such block"):
+        _compared(tmp_path, monkeypatch, kv_placement="host")
