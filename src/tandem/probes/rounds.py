@@ -8,21 +8,33 @@ from tandem.probes.timing import Sample
 
 _LEAST_S = 2e-3  # of a sample: torch's threads may still spin for a while after a call
 _MOST_CALLS = 16
+_LONG_S = 50e-3  # what is slow at first, threads and memory for results, is little of that
 _Name = TypeVar("_Name", bound=Hashable)
 
 
 def median_seconds(samples: Mapping[_Name, Sample], rounds: int) -> dict[_Name, float]:
-    """Of each sample, A B A B, after a round that is thrown away and finds how often to call."""
+    """Of each sample, A B A B, after a round that is thrown away and finds how often to call.
+
+    Where there is one round, since time is short, what took long enough then is not called again.
+    """
     first = {name: _first_s(sample) for name, sample in samples.items()}
     calls = {name: max(1, min(_MOST_CALLS, round(_LEAST_S / s))) for name, s in first.items()}
     found: dict[_Name, list[float]] = {name: [] for name in samples}
     next_call = dict.fromkeys(samples, 2)
     for _ in range(rounds):
         for name, sample in samples.items():
+            if rounds == 1 and first[name] >= _LONG_S:
+                found[name].append(first[name])
+                continue
             begin, count = next_call[name], calls[name]
             found[name].append(median(sample(begin + i) for i in range(count)))
             next_call[name] = begin + count
     return {name: median(times) for name, times in found.items()}
+
+
+def most_calls(rounds: int) -> int:
+    """That `median_seconds` makes of a sample."""
+    return 2 + rounds * _MOST_CALLS
 
 
 def _first_s(sample: Sample) -> float:
