@@ -1,5 +1,6 @@
 """What calls walk through: filled at once, walked in turns, and no more of it made than is read."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle
@@ -147,3 +148,17 @@ def test_what_took_long_at_first_is_not_called_again_where_time_is_short() -> No
     calls.clear()
     median_seconds(samples, 3)
     assert calls == ["long", "short"] * 4
+
+
+def test_a_mean_of_calls_that_took_long_together_is_not_taken_again_and_again() -> None:
+    calls: list[int] = []
+
+    def mean_of_many(number: int) -> float:
+        calls.append(number)
+        begin_s = time.perf_counter()
+        while time.perf_counter() < begin_s + 5e-3:
+            pass
+        return 5e-6
+
+    assert median_seconds({"mean": mean_of_many}, 3) == {"mean": 5e-6}
+    assert calls == [0, 1, 2, 3, 4]
