@@ -6,6 +6,7 @@ the weight's bytes with the same threads, and torch's float32 product of two mat
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from statistics import median
 
 import torch
@@ -92,11 +93,10 @@ def cell_rows(cell: Cell, weights: CellWeights, rounds: int) -> list[BenchRow]:
     size = cell.kind.size_bytes(cell.shape)
     flops = 2 * cell.rows * cell.shape.outputs * cell.shape.inputs
     peers = {name: _calls(forms, x) for name, forms in weights.peers(cell.threads).items()}
-    variants = {ours: multiplying(pool, weights.native, cell.shape, x)}
+    turns = cycle(weights.native)
+    variants = {ours: multiplying(pool, turns, cell.shape, x)}
     if cell.kind.rounds_activations:
-        variants[_rounded(ours)] = multiplying(
-            pool, weights.native, cell.shape, x, int8_activations=True
-        )
+        variants[_rounded(ours)] = multiplying(pool, turns, cell.shape, x, int8_activations=True)
     own = list(variants)
     variants |= peers
     a, b = torch.randn(2, _PROBE_SIZE, _PROBE_SIZE)

@@ -55,7 +55,7 @@ class CardAttention:
     def coding(self, tokens: int) -> tuple[Sample, Sample]:
         """Keys and values of 16 bits into pages of codes, and from there into float16 pages."""
         device, heads, count = self._device, self._heads, _blocks(tokens)
-        pages, plain = self._pages(count), float_pages(heads, count, torch.float16).to(device)
+        pages, plain = self._pages(count), float_pages(heads, count, torch.float16, self._take)
         k, v = (
             torch.randn(tokens, heads.kv_heads, heads.head_dim, device=device).half()
             for _ in range(2)
@@ -71,7 +71,7 @@ class CardAttention:
 
     def _decode(self, pages: Tensor, rows: int, context: int) -> Sample:
         load = Workload(f"{rows} x {context}", (context,) * rows)
-        layers = make_layers(self._heads, load, len(pages), self._dtype)[:_CALLS]
+        layers = make_layers(self._heads, load, len(pages), self._dtype, most=_CALLS)
         return self._attending(pages, [(layer.attention, layer.query) for layer in layers])
 
     def _read(self, pages: Tensor, prompts: int, tokens: int) -> Sample:
@@ -113,9 +113,12 @@ class CardAttention:
         heads, kv = self._heads, self._kv
         if isinstance(kv, CodeType):
             count = max(needed, self._memory_bytes // self._shape.quantized.page_bytes)
-            return code_pages(heads, count, kv).to(self._device)
+            return code_pages(heads, count, kv, self._take)
         count = max(needed, self._memory_bytes // (self._shape.numel * kv.size_bytes))
-        return float_pages(heads, count, held_dtype(kv)).to(self._device)
+        return float_pages(heads, count, held_dtype(kv), self._take)
+
+    def _take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=self._device)
 
     def _of(self, shape: PageShape) -> TierKernels:
         heads = self._heads

@@ -3,44 +3,41 @@
 Import this module only if `native.available()`.
 """
 
+from itertools import cycle
+
 import torch
 
-from tandem.kernels.native_linear import NativeLinear, dequantize
+from tandem.kernels.native_linear import dequantize
 from tandem.kernels.native_pool import NativePool
 from tandem.probes.effort import Effort
 from tandem.probes.linear_cases import MatrixShape, WeightKind, make_copies
 from tandem.probes.rounds import median_seconds
-from tandem.probes.timing import Sample, timed
+from tandem.probes.timing import timed
+from tandem.probes.walked_memory import WalkedMemory
 from tandem.profiling.measurements import CodeRates
 from tandem.quant.quantize import quantize_into
 
 _FP32_BYTES = 4
 
 
-def measure_codes(pool: NativePool, effort: Effort) -> tuple[CodeRates, ...]:
+def measure_codes(pool: NativePool, effort: Effort, memory: WalkedMemory) -> tuple[CodeRates, ...]:
     """Each quantized kind, on a square weight; quantizing is torch's, as when a model is loaded."""
-    side = min(effort.sides)
     kinds = [kind for kind in effort.kinds if kind.format is not None]
-    samples: dict[tuple[str, str], Sample] = {}
-    for kind in kinds:
-        samples |= _samples(pool, effort, kind, side)
-    found = median_seconds(samples, effort.rounds)
-    size = side * side * _FP32_BYTES
-    return tuple(
-        CodeRates(str(kind), size / found[str(kind), "to"], size / found[str(kind), "from"])
-        for kind in kinds
+    return tuple(_rates(pool, effort, kind, memory) for kind in kinds)
+
+
+def _rates(pool: NativePool, effort: Effort, kind: WeightKind, memory: WalkedMemory) -> CodeRates:
+    side = min(effort.sides)
+    copies = make_copies(MatrixShape(side, side), kind, memory)
+    plain, target = torch.randn(side, side), copies.quantized[0]
+    turns = cycle(copies.native()[1:])
+
+    def back(_: int) -> float:
+        weight = next(turns)
+        return timed(lambda: dequantize(pool, weight))
+
+    found = median_seconds(
+        {"to": lambda _: timed(lambda: quantize_into(target, plain)), "from": back}, effort.rounds
     )
-
-
-def _samples(
-    pool: NativePool, effort: Effort, kind: WeightKind, side: int
-) -> dict[tuple[str, str], Sample]:
-    shape = MatrixShape(side, side)
-    copies = make_copies(shape, kind, effort.memory_bytes)
-    plain = torch.randn(side, side)
-    target = copies.quantized[0]
-    natives: list[NativeLinear] = copies.native()[1:]
-    return {
-        (str(kind), "to"): lambda _: timed(lambda: quantize_into(target, plain)),
-        (str(kind), "from"): lambda i: timed(lambda: dequantize(pool, natives[i % len(natives)])),
-    }
+    size = side * side * _FP32_BYTES
+    return CodeRates(str(kind), size / found["to"], size / found["from"])

@@ -6,6 +6,7 @@ Import this module only if `native.available()`.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from tandem.probes.linear_cases import FLOAT16, MatrixShape, WeightKind, make_co
 from tandem.probes.meter import Meter
 from tandem.probes.native_samples import attending, multiplying
 from tandem.probes.timing import Sample
+from tandem.probes.walked_memory import WalkedMemory
 from tandem.profiling.measurements import BoundBy, BusyThing, Contention
 from tandem.spec.dtype import DType
 
@@ -59,25 +61,31 @@ class CpuWork:
         return self.amount * len(times) / sum(times)
 
 
-def cpu_works(pool: NativePool, effort: Effort) -> tuple[CpuWork, ...]:
+def cpu_works(pool: NativePool, effort: Effort, memory: WalkedMemory) -> tuple[CpuWork, CpuWork]:
     """Decode attention, which memory bounds, and a product of many rows, which cores do."""
-    return attention_work(pool, effort), _product(pool, effort)
+    # numbers of the same type in the same memory, since they are not measured in turns
+    product = _product(pool, effort, memory)
+    return attention_work(pool, effort, memory), product
 
 
-def attention_work(pool: NativePool, effort: Effort) -> CpuWork:
+def attention_work(pool: NativePool, effort: Effort, memory: WalkedMemory) -> CpuWork:
     """Decode attention over float16 pages: the most rows, and the longest."""
     rows, context = max(effort.batches), max(effort.contexts)
-    pages, own = probe_pages(effort, DType.FLOAT16)
+    pages, own = probe_pages(effort, DType.FLOAT16, memory)
     layers = make_layers(effort.heads, Workload("contention", (context,) * rows), len(pages))
     kv_bytes = rows * context * effort.heads.key_elements * DType.FLOAT16.size_bytes
     sample = attending(pool, effort.heads, pages, layers, own)
     return CpuWork("decode attention", "memory", kv_bytes, sample)
 
 
-def copying_in_memory(size_bytes: int) -> Load:
-    """One thread copies within the host's memory; its interpreter's lock is free meanwhile."""
-    source = np.full(size_bytes, 1, np.uint8)
-    target = np.zeros_like(source)
+def copying_in_memory(memory: WalkedMemory) -> Load:
+    """One thread copies one half of the memory to the other; its interpreter's lock is free
+    meanwhile.
+    """
+    size_bytes = memory.size_bytes // 2
+    both = memory.take((2, size_bytes), torch.uint8)
+    both.fill_(1)
+    source, target = both.numpy()
 
     def copy() -> int:
         np.copyto(target, source)
@@ -86,14 +94,13 @@ def copying_in_memory(size_bytes: int) -> Load:
     return copy
 
 
-def dequantizing(effort: Effort, kind: WeightKind) -> Load:
+def dequantizing(effort: Effort, kind: WeightKind, memory: WalkedMemory) -> Load:
     """One thread beside the others turns weights of few bits into float32, which are counted."""
     pool, side = NativePool(1), min(effort.sides)
-    weights = make_copies(MatrixShape(side, side), kind, effort.memory_bytes).native()
-    calls = iter(range(1 << 62))
+    turns = cycle(make_copies(MatrixShape(side, side), kind, memory).native())
 
     def convert() -> int:
-        return dequantize(pool, weights[next(calls) % len(weights)]).nbytes
+        return dequantize(pool, next(turns)).nbytes
 
     return convert
 
@@ -132,11 +139,11 @@ def _measured(work: CpuWork, other: BusyWith) -> Contention:
     )
 
 
-def _product(pool: NativePool, effort: Effort) -> CpuWork:
+def _product(pool: NativePool, effort: Effort, memory: WalkedMemory) -> CpuWork:
     side, rows = max(effort.sides), max(effort.rows)
     shape = MatrixShape(side, side)
-    weights = make_copies(shape, FLOAT16, effort.memory_bytes).native()
-    sample = multiplying(pool, weights, shape, torch.randn(rows, side))
+    turns = cycle(make_copies(shape, FLOAT16, memory).native())
+    sample = multiplying(pool, turns, shape, torch.randn(rows, side))
     return CpuWork(f"products of {rows} rows", "cores", 2.0 * side * side * rows, sample)
 
 

@@ -102,15 +102,25 @@ class LayerCase:
 
 
 def make_layers(
-    shape: HeadShape, load: Workload, num_pages: int, dtype: torch.dtype = torch.float16
+    shape: HeadShape,
+    load: Workload,
+    num_pages: int,
+    dtype: torch.dtype = torch.float16,
+    *,
+    most: int | None = None,
+    first: int = 0,
 ) -> list[LayerCase]:
     """Layers over disjoint sets of shuffled pages, as many as there are pages for.
 
     Args:
         dtype: of queries.
+        most: layers, where calls ask for no more.
+        first: of the shuffled pages, in turns: where other layers ended.
     """
     ids = np.random.default_rng(1).permutation(num_pages).astype(np.int32)
+    ids = np.roll(ids, -first)
     count = num_pages // load.num_blocks
+    count = count if most is None else min(count, most)
     return [
         _layer(shape, load, ids[i * load.num_blocks : (i + 1) * load.num_blocks], dtype)
         for i in range(count)

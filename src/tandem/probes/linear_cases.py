@@ -1,13 +1,14 @@
 """Cases of the linear benchmark: shapes, kinds of weights, and copies that exceed the caches."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from tandem.devices.cpu_cache import last_level_cache_bytes
-from tandem.devices.host_memory import bulk_zeros
+from tandem.probes.walked_memory import WalkedMemory, fill
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.weight_format import WeightFormat
 
@@ -67,7 +68,7 @@ def quantized_kind(bits: Literal[4, 8], group: int) -> WeightKind:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Weights that calls rotate over; together eight times the last-level cache, two at least.
+    """Weights that calls rotate over, side by side in memory, with equal values: two at least.
 
     Attributes:
         tensors: floating point [outputs, inputs]; empty for quantized kinds.
@@ -98,36 +99,42 @@ def uncached_bytes() -> int:
     return _CACHE_MULTIPLE * last_level_cache_bytes()
 
 
-def make_copies(shape: MatrixShape, kind: WeightKind, least_bytes: int | None = None) -> Copies:
+def make_copies(shape: MatrixShape, kind: WeightKind, memory: WalkedMemory | None = None) -> Copies:
     """Random weights of the size that trained ones have.
 
     Args:
-        least_bytes: of all copies together; None: what exceeds the caches.
+        memory: that they fill; None: new memory that exceeds the caches.
     """
-    least_bytes = uncached_bytes() if least_bytes is None else least_bytes
-    count = max(2, -(-least_bytes // kind.size_bytes(shape)))
+    memory = WalkedMemory(uncached_bytes()) if memory is None else memory
+    count = max(2, memory.size_bytes // kind.size_bytes(shape))
     if kind.format is not None:
-        return Copies(shape, kind, (), tuple(_quantized(shape, kind.format) for _ in range(count)))
+        return Copies(shape, kind, (), _quantized(shape, kind.format, count, memory))
     assert kind.dtype is not None
-    return Copies(shape, kind, tuple(_floats(shape, kind.dtype) for _ in range(count)), ())
+    return Copies(shape, kind, _floats(shape, kind.dtype, count, memory), ())
 
 
-def _floats(shape: MatrixShape, dtype: torch.dtype) -> Tensor:
-    weight = bulk_zeros((shape.outputs, shape.inputs), dtype)
-    few = (torch.randn(min(_DISTINCT, weight.numel())) * shape.inputs**-0.5).to(dtype)
-    for part in weight.view(-1).split(len(few)):
-        part.copy_(few[: len(part)])
-    return weight
+def _floats(
+    shape: MatrixShape, dtype: torch.dtype, count: int, memory: WalkedMemory
+) -> tuple[Tensor, ...]:
+    weights = memory.take((count, shape.outputs, shape.inputs), dtype)
+    few = torch.randn(min(_DISTINCT, shape.outputs * shape.inputs)) * shape.inputs**-0.5
+    fill(weights, few.to(dtype))
+    return weights.unbind()
 
 
-def _quantized(shape: MatrixShape, format: WeightFormat) -> QuantizedWeight:
-    q = bulk_zeros(format.packed_shape(shape.outputs, shape.inputs), torch.uint8)
-    few = torch.randint(256, (min(_DISTINCT, q.numel()),), dtype=torch.uint8)
-    for part in q.view(-1).split(len(few)):
-        part.copy_(few[: len(part)])
+def _quantized(
+    shape: MatrixShape, format: WeightFormat, count: int, memory: WalkedMemory
+) -> tuple[QuantizedWeight, ...]:
+    packed = format.packed_shape(shape.outputs, shape.inputs)
     groups = format.group_shape(shape.outputs, shape.inputs)
+    sizes = [count * size for size in (prod(packed), 2 * prod(groups), prod(groups))]
+    q, scales, zeros = memory.take((sum(sizes),), torch.uint8).split(sizes)
+    fill(q, torch.randint(256, (min(_DISTINCT, prod(packed)),), dtype=torch.uint8))
     spread = 2 * shape.inputs**-0.5 / format.largest
-    scales = ((0.5 + torch.rand(groups)) * spread).to(torch.float16)
+    scales = scales.view(torch.float16)
+    fill(scales, ((0.5 + torch.rand(prod(groups))) * spread).to(torch.float16))
     middle = format.largest // 2
-    zeros = torch.randint(middle - middle // 8, middle + middle // 8 + 2, groups)
-    return QuantizedWeight(format, q, scales, zeros.to(torch.uint8))
+    few = torch.randint(middle - middle // 8, middle + middle // 8 + 2, (prod(groups),))
+    fill(zeros, few.to(torch.uint8))
+    tensors = q.view(count, *packed), scales.view(count, *groups), zeros.view(count, *groups)
+    return tuple(QuantizedWeight(format, *each) for each in zip(*tensors, strict=True))

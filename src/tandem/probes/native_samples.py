@@ -3,7 +3,7 @@
 Import this module only if `native.available()`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -39,22 +39,32 @@ def attending(
 
 def multiplying(
     pool: NativePool,
-    weights: Sequence[NativeLinear],
+    turns: Iterator[NativeLinear],
     shape: MatrixShape,
     x: Tensor,  # float32 [rows, inputs]
     *,
     int8_activations: bool = False,
 ) -> Sample:
-    """A linear map of `x`, gated if the shape is."""
+    """A linear map of `x`, gated if the shape is.
+
+    Args:
+        turns: weights without end, shared by all samples of them: none begins with those that the
+            sample before has left in a cache.
+    """
     end, activation, outputs = LinearEnd.STORE, Activation.NONE, shape.outputs
     if shape.gated:
         end, activation, outputs = LinearEnd.GATED, Activation.SILU, shape.outputs // 2
     y = torch.empty(len(x), outputs)
 
-    def multiply(weight: NativeLinear) -> None:
-        linear_into(y, pool, weight, x, end, activation, int8_activations=int8_activations)
+    def sample(_: int) -> float:
+        weight = next(turns)
+        return timed(
+            lambda: linear_into(
+                y, pool, weight, x, end, activation, int8_activations=int8_activations
+            )
+        )
 
-    return lambda i: timed(lambda: multiply(weights[i % len(weights)]))
+    return sample
 
 
 def reading(pool: NativePool, pages: Tensor, size_bytes: int) -> Sample:

@@ -35,6 +35,7 @@ from tandem.probes.effort import Effort
 from tandem.probes.linear_times import measure_linear
 from tandem.probes.memory_rates import measure_memory, sweep_threads
 from tandem.probes.start_times import measure_starts
+from tandem.probes.walked_memory import WalkedMemory
 from tandem.profiling.measurements import AtOnce, Contention, HostMeasurements, Striping
 from tandem.profiling.profile import Machine, Profile
 from tandem.spec.progress import Progress, no_progress
@@ -106,6 +107,7 @@ class _Run:
         self._begin_s = time.perf_counter()
         self._pool = NativePool(subject.machine.threads)
         self._disks = disks
+        self._memory, self._another = (WalkedMemory(effort.memory_bytes) for _ in range(2))
         quantized = [kind for kind in effort.kinds if kind.format is not None]
         self._dequantized = quantized[-1] if quantized else None
         # memory, sweep, codes, starts, contention with a copy
@@ -139,7 +141,7 @@ class _Run:
         return self.step("disks in balance", self._balanced)
 
     def _balanced(self) -> Striping | None:
-        attention = attention_work(self._pool, self._effort)
+        attention = attention_work(self._pool, self._effort, self._memory)
         loads: list[Callable[[], object]] = [attention.rate]
         if self._subject.probed is not None:
             loads.append(copy_to_device(self._subject.probed, self._effort.link_bytes[-1]))
@@ -168,7 +170,7 @@ class _Run:
             sharers.append(Sharer("disks", self._disks.reading(_shares(striping))))
         if not sharers:
             return ()
-        attention = attention_work(self._pool, self._effort)
+        attention = attention_work(self._pool, self._effort, self._memory)
         return self.in_rounds(
             "all at once", lambda effort: measure_at_once(attention, sharers, effort.rounds)
         )
@@ -176,31 +178,36 @@ class _Run:
     def host(self, striping: Striping | None) -> HostMeasurements:
         """All of the host but its disks."""
         pool, most, rounds = self._pool, self._effort, self.in_rounds
+        walked, another = self._memory, self._another
         self._begin_s = time.perf_counter()  # disks, which came first, are on top
         return HostMeasurements(
             threads=pool.num_threads,
-            memory=rounds("memory", lambda effort: measure_memory(pool, effort)),
-            sweep=rounds("threads", lambda effort: sweep_threads(pool.num_threads, effort)),
+            memory=rounds("memory", lambda effort: measure_memory(pool, effort, walked)),
+            sweep=rounds(
+                "threads", lambda effort: sweep_threads(pool.num_threads, effort, walked, another)
+            ),
             linear=tuple(
                 rounds(
-                    f"linear, {kind}", lambda effort, kind=kind: measure_linear(pool, effort, kind)
+                    f"linear, {kind}",
+                    lambda effort, kind=kind: measure_linear(pool, effort, kind, walked),
                 )
                 for kind in most.kinds
             ),
             heads=str(most.heads),
             attention=tuple(
                 rounds(
-                    f"attention, {kv}", lambda effort, kv=kv: measure_attention(pool, effort, kv)
+                    f"attention, {kv}",
+                    lambda effort, kv=kv: measure_attention(pool, effort, kv, walked),
                 )
                 for kv in most.kv
             ),
-            codes=rounds("quantizing", lambda effort: measure_codes(pool, effort)),
+            codes=rounds("quantizing", lambda effort: measure_codes(pool, effort, walked)),
             start=self.step("starts", lambda: measure_starts(pool.num_threads, most)),
             contention=self._contention(striping),
         )
 
     def _contention(self, striping: Striping | None) -> tuple[Contention, ...]:
-        works = cpu_works(self._pool, self._effort)
+        works = cpu_works(self._pool, self._effort, self._memory)
         found: list[Contention] = []
         for other in self._others(striping):
             found += self._beside(works, other)
@@ -212,11 +219,13 @@ class _Run:
     def _others(self, striping: Striping | None) -> Iterator[BusyWith]:
         """What the CPU's work shares memory and cores with."""
         effort, probed, disks = self._effort, self._subject.probed, self._disks
-        copying = copying_in_memory(effort.memory_bytes)
+        copying = copying_in_memory(self._another)  # beside the memory of the CPU's work
         yield BusyWith("one thread copying in the host's memory", "copies in memory", copying)
         if self._dequantized is not None:
             name = f"one thread dequantizing {self._dequantized}"
-            yield BusyWith(name, "dequantization", dequantizing(effort, self._dequantized))
+            yield BusyWith(
+                name, "dequantization", dequantizing(effort, self._dequantized, self._another)
+            )
         if probed is not None:
             copying = copy_to_device(probed, effort.link_bytes[-1])
             yield BusyWith("host to accelerator, pinned", "link", copying)

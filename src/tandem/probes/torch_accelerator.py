@@ -18,6 +18,7 @@ from tandem.probes.linear_cases import MatrixShape, WeightKind, make_copies
 from tandem.probes.probe_device import ProbeDevice
 from tandem.probes.recorded_calls import RecordedCalls
 from tandem.probes.timing import Sample, timed
+from tandem.probes.walked_memory import WalkedMemory
 from tandem.quant.quantize import quantize_into
 from tandem.quant.quantized_weight import QuantizedWeight
 
@@ -139,7 +140,7 @@ class TorchAccelerator:
 
     def _codes(self, kind: WeightKind, side: int) -> list[QuantizedWeight]:
         device, count = self._probed.device, _copies(kind, side)
-        (first, *_) = make_copies(MatrixShape(side, side), kind, 0).quantized
+        (first, *_) = make_copies(MatrixShape(side, side), kind, WalkedMemory(0)).quantized
         return [
             QuantizedWeight(
                 first.format,

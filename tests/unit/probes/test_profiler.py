@@ -35,6 +35,7 @@ from tandem.probes.profiler import Subject, run_profile
 from tandem.probes.rounds import median_seconds
 from tandem.probes.timing import Sample
 from tandem.probes.torch_accelerator import CodeMaths, TorchAccelerator
+from tandem.probes.walked_memory import WalkedMemory
 from tandem.profiling.measurements import AtOnce
 from tandem.profiling.profile_file import read_profile, write_profile
 from tandem.quant.quantized_weight import QuantizedWeight
@@ -240,7 +241,10 @@ def test_a_copy_that_fails_beside_attention_is_no_rate() -> None:
         return 1 << 30
 
     with pytest.raises(RuntimeError, match="no link"):
-        measure_contention(cpu_works(NativePool(1), TINY), BusyWith("broken", "link", copy))
+        measure_contention(
+            cpu_works(NativePool(1), TINY, WalkedMemory(TINY.memory_bytes)),
+            BusyWith("broken", "link", copy),
+        )
 
 
 def test_a_disk_is_read_or_left_out_by_name(tmp_path: Path) -> None:

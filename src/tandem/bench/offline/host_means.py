@@ -28,6 +28,7 @@ from tandem.probes.effort import Effort, coarse
 from tandem.probes.kernel_cases import HeadShape, LayerCase, Workload, make_layers
 from tandem.probes.rounds import median_seconds
 from tandem.probes.timing import Sample, timed
+from tandem.probes.walked_memory import WalkedMemory
 from tandem.profiling.measurements import Contention
 from tandem.spec.dtype import DType
 from tandem.spec.model import ModelSpec
@@ -78,15 +79,16 @@ def measure_host_means(model: ModelSpec, report: Callable[[str], None]) -> HostM
     effort = replace(
         coarse(), heads=heads, batches=(_ROWS,), contexts=(_CONTEXT,), memory_bytes=_MEMORY_BYTES
     )
-    copy = copying_in_memory(_MEMORY_BYTES)
+    copy = copying_in_memory(WalkedMemory(2 * _MEMORY_BYTES))
+    memory = WalkedMemory(_MEMORY_BYTES)
     copies = BusyWith("copies within memory", "copies in memory", copy)
     threads: dict[int, Contention] = {}
     for count in _counts(usable_threads()):
         report(f"this host: attention on {count} threads beside copies")
-        work = attention_work(NativePool(count), effort)
+        work = attention_work(NativePool(count), effort, memory)
         (threads[count],) = measure_contention((work,), copies)
     report("this host: layouts of keys and values")
-    samples = _layouts(NativePool(max(threads)), effort)
+    samples = _layouts(NativePool(max(threads)), effort, memory)
 
     def times() -> LayoutTimes:
         found = median_seconds(samples, effort.rounds)
@@ -103,12 +105,12 @@ def _counts(most: int) -> list[int]:
     return found[::-1]
 
 
-def _layouts(pool: NativePool, effort: Effort) -> dict[str, Sample]:
+def _layouts(pool: NativePool, effort: Effort, memory: WalkedMemory) -> dict[str, Sample]:
     """Attention over pages; and the same after tokens, each with all of its heads, as a projection
     gives them, were written to those pages.
     """
     heads = effort.heads
-    pages, own = probe_pages(effort, DType.FLOAT16)
+    pages, own = probe_pages(effort, DType.FLOAT16, memory)
     load = Workload("layout", (_CONTEXT,) * _ROWS)
     layers = make_layers(heads, load, len(pages))
     batches = [
