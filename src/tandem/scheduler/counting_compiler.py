@@ -116,7 +116,7 @@ class CountingCompiler(StepCompiler):
         step = self._flight.new_step()
         self._flight.sampling[step, MAIN] = SamplingInFlight(record.step_id, MAIN, rows)
         record.due.add((f"tokens{MAIN}", step))
-        self._rows.pending[rows.index] += 1
+        rows.count_up(self._rows.pending)
         self._rows.on_device[rows.index] = True
         return CountedProgram(
             step,
