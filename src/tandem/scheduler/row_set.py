@@ -177,6 +177,23 @@ class RowSet:
         return draining if self._careful is None else draining | self._careful
 
 
+class RowSets:
+    """Row sets of a table: rows that are the last ones again, with the same owners, have the same
+    set, and what was gathered of them.
+    """
+
+    def __init__(self, table: RowTable) -> None:
+        self._table = table
+        self._last: RowSet | None = None
+
+    def of(self, rows: LongArray) -> RowSet:
+        """Of some rows."""
+        last = self._last
+        if last is None or not last.current or not same_rows(last.rows, rows):
+            last = self._last = RowSet(self._table, rows)
+        return last
+
+
 def same_rows(rows: LongArray, others: LongArray) -> bool:
     """Whether they are the same, in the same order."""
     return len(rows) == len(others) and rows.tobytes() == others.tobytes()

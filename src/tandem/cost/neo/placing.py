@@ -1,15 +1,14 @@
 """Which host rows go to which sub-batch (NEO, section 3.2, steps 4 and 5)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tandem.cost.neo.pipeline import PipelinedLayer, SubBatchTimes
 
 LinearTime = Callable[[int], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """Two sub-batches that are being filled.
 
     Attributes:
@@ -33,8 +32,7 @@ class Draft:
         return PipelinedLayer(first, second, launch_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Placing:
+class Placing(NamedTuple):
     """What became of each row: 0 or 1 for its batch, None if it waits for the next step."""
 
     draft: Draft
@@ -100,7 +98,7 @@ def drop_host_prefills(draft: Draft, prefill_tokens: Sequence[int], linear_s: Li
     """
     dropped = 0
     for tokens in reversed(prefill_tokens):
-        tried = replace(draft, first_tokens=draft.first_tokens - tokens)
+        tried = draft._replace(first_tokens=draft.first_tokens - tokens)
         if not tried.layer(linear_s).hides_host:
             break
         draft, dropped = tried, dropped + 1
