@@ -1,7 +1,5 @@
 """NEO's inequalities, layer time and step decision, exactly."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,8 +122,8 @@ def test_host_prefills_are_dropped_while_the_host_stays_hidden() -> None:
     draft = Draft(first_tokens=4 + 8 + 8, second_tokens=2, second_host_s=2.5)
     assert draft.layer(linear).linear_gap_s == 2.5  # 5 s of linear stages hide 2.5 s
     assert drop_host_prefills(draft, [8, 8], linear) == 1
-    assert drop_host_prefills(replace(draft, second_host_s=0.5), [8, 8], linear) == 2
-    assert drop_host_prefills(replace(draft, second_host_s=4.5), [8, 8], linear) == 0
+    assert drop_host_prefills(draft._replace(second_host_s=0.5), [8, 8], linear) == 2
+    assert drop_host_prefills(draft._replace(second_host_s=4.5), [8, 8], linear) == 0
 
 
 # --- figure 10a -----------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+_MOST_KNOWN = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,9 @@ class Staircase:
 
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
+    _known: dict[float, float] = field(
+        init=False, repr=False, compare=False, default_factory=lambda: {}
+    )
 
     @staticmethod
     def of(time_s: Callable[[int], float], most: int, tile_rows: int = 1) -> "Staircase":
@@ -31,7 +36,15 @@ class Staircase:
         return Staircase(sizes, tuple(map(time_s, sizes)))
 
     def at(self, size: float) -> float:
-        """For so many rows; 0 for none."""
+        """For so many rows; 0 for none. A scheduler asks for the same few in each step."""
+        known = self._known.get(size)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[size] = self._between(size)
+        return known
+
+    def _between(self, size: float) -> float:
         if size <= 0:
             return 0.0
         place = bisect_left(self.sizes, size)

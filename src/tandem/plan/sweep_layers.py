@@ -128,6 +128,7 @@ class SweepChoice:
         experts: by layer, those that the accelerator has where others are in host memory.
         cpu_columns: of each MLP that comes in steps without prompts, so many columns do not, and
             are the CPU's. cpu_attention_maps: nor do attention's maps of the same layers.
+        all_resident: whether the accelerator has all layers at any moment of any step.
     """
 
     usual: SweepLayers = field(default_factory=SweepLayers)
@@ -137,8 +138,12 @@ class SweepChoice:
     )
     cpu_columns: int = 0
     cpu_attention_maps: bool = False
+    all_resident: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        # strategies ask in every step
+        resident = all(sweep.all_resident for sweep in self._sweeps)
+        object.__setattr__(self, "all_resident", resident)
         brought, read = self.usual.streamed.on_disk, self.usual.read_on_cpu
         if brought and read and not self.usual.reloads:
             raise ConfigError(
@@ -201,7 +206,10 @@ class SweepChoice:
 
     def of(self, tokens: int) -> SweepLayers:
         """For a step of so many tokens without cohorts."""
-        return next((sweep for most, sweep in self.rules if tokens <= most), self.usual)
+        for most, sweep in self.rules:
+            if tokens <= most:
+                return sweep
+        return self.usual
 
     def with_cohorts(self, tokens: int) -> SweepLayers:
         """Likewise with cohorts. They come back to the layers that they left, so that those have to
@@ -209,11 +217,6 @@ class SweepChoice:
         """
         sweep = self.of(tokens)
         return sweep if sweep.on_cpu == self.usual.on_cpu else self.usual
-
-    @property
-    def all_resident(self) -> bool:
-        """Whether the accelerator has all layers at any moment of any step."""
-        return all(sweep.all_resident for sweep in self._sweeps)
 
     @property
     def ever_on_cpu(self) -> tuple[int, ...]:

@@ -42,6 +42,8 @@ class SchedulerConfig:
         calibrate: correct what steps are said to take by what they are reported to take.
         host_prefix_share: most of the host's pool that copies of what the device's prefix cache
             would evict may take; 0: none are made, and prefixes stay in their tier.
+        cohort_layers: at which cohorts leave the sweep, ascending: those that the accelerator
+            computes; a cohort's cursor is one of them.
     """
 
     num_layers: int
@@ -71,11 +73,9 @@ class SchedulerConfig:
     seed: int = 0
     max_len_is_planned: bool = False
     layers: SweepChoice = field(default_factory=SweepChoice)
+    cohort_layers: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def cohort_layers(self) -> tuple[int, ...]:
-        """Layers at which cohorts leave the sweep, ascending: those that the accelerator computes;
-        a cohort's cursor is one of them.
-        """
+    def __post_init__(self) -> None:
         on_cpu = set(self.layers.usual.on_cpu)
-        return tuple(layer for layer in range(self.num_layers) if layer not in on_cpu)
+        stops = tuple(layer for layer in range(self.num_layers) if layer not in on_cpu)
+        object.__setattr__(self, "cohort_layers", stops)

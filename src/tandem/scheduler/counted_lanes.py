@@ -14,13 +14,15 @@ from tandem.cost.lane_work import LaneWork
 from tandem.cost.stage import AttentionWork
 from tandem.plan.binding import CounterNumbers, IntArray, LaneBinding, LongArray, SamplingRows
 from tandem.scheduler.lane_builder import LaneBuilder
-from tandem.scheduler.row_set import RowSet
+from tandem.scheduler.row_set import RowSet, RowSets
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.sampling_builder import SamplingBuilder
 from tandem.scheduler.steady_lane import BuiltLane
 from tandem.spec.tier import Tier
 
 _NO_ATTENTION = AttentionWork(0, 0, 0)
+_DEVICE, _HOST = Tier.DEVICE, Tier.HOST
+_NONE, _ONE = np.array(0, dtype=np.int32), np.array(1, dtype=np.int32)
 _NO_INTS: IntArray = np.zeros(0, dtype=np.int32)
 _NO_LONGS: LongArray = np.zeros(0, dtype=np.int64)
 _NO_FLOATS = np.zeros(0, dtype=np.float32)
@@ -86,7 +88,7 @@ class RowCounter:
         if on_host is None:
             return None
         before = r.submitted[rows]
-        after = before + 1
+        after = before + _ONE
         if chunk_tokens:
             after[decodes:] = before[decodes:] + chunk_tokens
         # no token of theirs is left to compute after this step: they sample the next
@@ -98,8 +100,9 @@ class RowCounter:
         """Which rows lie on the host; None: some have blocks in both tiers."""
         r = self._rows
         hosted = r.num_host_blocks[rows]
-        on_host = hosted > 0
-        whole = not on_host.any() or (hosted == r.num_blocks[rows])[on_host].all()
+        on_host = hosted > _NONE
+        count = np.count_nonzero(on_host)
+        whole = not count or np.count_nonzero((hosted == r.num_blocks[rows]) & on_host) == count
         return on_host if whole else None
 
     def _work(self, by_tier: "dict[Tier, _TierTokens]", logits: int) -> LaneWork:
@@ -122,7 +125,7 @@ class CountedLanes(LaneBuilder):
         counter: RowCounter,
     ) -> None:
         super().__init__(rows, block_size, tokens_of)
-        self._counter = counter
+        self._counter, self._sets = counter, RowSets(rows)
 
     def main(self, decode: LongArray, chunks: list[tuple[int, int]]) -> BuiltLane:
         """See `LaneBuilder`; rows in the order in which they are given."""
@@ -138,9 +141,9 @@ class CountedLanes(LaneBuilder):
         return super().cohort(members) if counted is None else self._counted(members, counted)
 
     def _counted(self, rows: LongArray, counted: CountedRows) -> BuiltLane:
-        every = RowSet(self._rows, rows)
-        sampled = counted.sampled
-        chosen = every if sampled.all() else every.some(sampled.nonzero()[0])
+        every, sampled = self._sets.of(rows), counted.sampled
+        whole = np.count_nonzero(sampled) == len(sampled)
+        chosen = every if whole else every.some(sampled.nonzero()[0])
         return BuiltLane(CountedBinding.of(counted.work), every, counted.after, chosen)
 
 
@@ -170,14 +173,16 @@ class _TierTokens(NamedTuple):
     @property
     def num_tokens(self) -> int:
         """Tokens."""
-        return len(self.seen) + sum(end - begin for begin, end in self.chunks)
+        read = sum([end - begin for begin, end in self.chunks]) if self.chunks else 0
+        return len(self.seen) + read
 
     def attention(self, window: int) -> AttentionWork:
         """Over the rows' keys, in a layer of that window."""
         tokens = self.num_tokens
         if not tokens:
             return _NO_ATTENTION
-        keys = pairs = int((np.minimum(self.seen, window) if window else self.seen).sum())
+        seen = np.minimum(self.seen, window) if window else self.seen
+        keys = pairs = int(np.add.reduce(seen, dtype=np.int64))
         for begin, end in self.chunks:
             keys += end - (max(0, begin - window + 1) if window else 0)
             pairs += _pairs(end, window) - _pairs(begin, window)
@@ -189,17 +194,23 @@ def _by_tier(
 ) -> dict[Tier, _TierTokens]:
     """Rows with so many submitted tokens before and after a step, the decoding ones first."""
     seen, hosted = after[:decodes], on_host[:decodes]
-    chunks = list(zip(before[decodes:].tolist(), after[decodes:].tolist(), strict=True))
-    if not on_host.any():
+    chunks: list[tuple[int, int]] = []
+    if decodes < len(before):
+        chunks += zip(before[decodes:].tolist(), after[decodes:].tolist(), strict=True)
+    there = np.count_nonzero(on_host)
+    if not there:
         nothing = _TierTokens(seen[:0], [])
-        return {Tier.DEVICE: _TierTokens(seen, chunks), Tier.HOST: nothing}
+        return {_DEVICE: _TierTokens(seen, chunks), _HOST: nothing}
+    if there == len(on_host):
+        nothing = _TierTokens(seen[:0], [])
+        return {_DEVICE: nothing, _HOST: _TierTokens(seen, chunks)}
     at_host = on_host[decodes:].tolist()
     return {
         tier: _TierTokens(
             seen[hosted == on],
             [chunk for chunk, there in zip(chunks, at_host, strict=True) if there == on],
         )
-        for tier, on in ((Tier.DEVICE, False), (Tier.HOST, True))
+        for tier, on in ((_DEVICE, False), (_HOST, True))
     }
 
 

@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tandem.cost.lane_work import LaneWork
-from tandem.plan.binding import IntArray, LongArray, SamplingRows
+from tandem.plan.binding import LongArray, SamplingRows
 from tandem.plan.program import LaneShape, ProgramTemplate, StepProgram
 from tandem.scheduler.config import SchedulerConfig
-from tandem.scheduler.counted_lanes import CountedLanes, CountedSampling, RowCounter
+from tandem.scheduler.counted_lanes import (
+    CountedLanes,
+    CountedRows,
+    CountedSampling,
+    RowCounter,
+)
 from tandem.scheduler.in_flight import Flight, RowsInFlight, SamplingInFlight, StepInFlight
-from tandem.scheduler.row_set import RowSet
+from tandem.scheduler.row_set import RowSet, RowSets
 from tandem.scheduler.rows import RowTable
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.step_compiler import MAIN, StepCompiler, cached_sampling, cached_sweep
@@ -26,6 +31,8 @@ from tandem.spec.tier import Tier
 
 if TYPE_CHECKING:
     from tandem.scheduler.cohort import Cohort
+
+_DEVICE, _HOST = Tier.DEVICE, Tier.HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ class CountingCompiler(StepCompiler):
         windows: tuple[int, ...],
     ) -> None:
         super().__init__(config, rows, flight, sequence_of)
-        self._counter = RowCounter(rows, windows)
+        self._counter, self._sets = RowCounter(rows, windows), RowSets(rows)
         tokens_of = partial(_tokens_of, sequence_of)
         self._lanes = CountedLanes(rows, config.block_size, tokens_of, self._counter)
         self._counted_sampling = CountedSampling(rows, sequence_of)
@@ -76,7 +83,6 @@ class CountingCompiler(StepCompiler):
         ahead: bool,
     ) -> "tuple[list[StepProgram], list[Cohort]]":
         """See `StepCompiler`."""
-        r = self._rows
         rows = decode
         if chunks:
             rows = np.concatenate([decode, np.array([row for row, _ in chunks], dtype=np.int64)])
@@ -85,30 +91,28 @@ class CountingCompiler(StepCompiler):
             counted = self._counter.count(rows, len(decode), [tokens for _, tokens in chunks])
         if counted is None:
             return super().sweep(decode, chunks, starts, joins, passes, ahead=ahead)
-        sampled = rows[counted.sampled]
-        return self._submit(RowSet(r, rows), counted.after, sampled, counted.work), []
+        return self._submit(self._sets.of(rows), counted), []
 
     def _sampled(self, rows: RowSet, logits_index: LongArray) -> SamplingRows:
         builder = self._sampling if self._rows.had_late else self._counted_sampling
         return builder.build(rows, logits_index)
 
-    def _submit(
-        self, rows: RowSet, after: IntArray, sampled: LongArray, work: LaneWork
-    ) -> list[StepProgram]:
+    def _submit(self, rows: RowSet, counted: CountedRows) -> list[StepProgram]:
         """The programs, and what is recorded of them."""
-        r, flight = self._rows, self._flight
+        r, flight, after, work = self._rows, self._flight, counted.after, counted.work
         step = flight.new_step()
         r.submitted[rows.index] = after
         r.last_step[rows.index] = step
         record = StepInFlight(step, {MAIN: RowsInFlight(rows, after)}, due={("done", MAIN)})
         flight.steps[step] = record
-        template = self._template(work, head=len(sampled) > 0)
+        template = self._template(work, head=work.logits > 0)
         wait_s = self._config.max_join_wait_s
         programs: list[StepProgram] = [
             CountedProgram(step, template, max_join_wait_s=wait_s, work=work)
         ]
-        if len(sampled):
-            chosen = rows if len(sampled) == len(rows) else RowSet(r, sampled)
+        if work.logits:
+            whole = work.logits == len(rows)
+            chosen = rows if whole else RowSet(r, rows.rows[counted.sampled])
             programs.append(self._sampling_of(record, chosen))
         return programs
 
@@ -116,7 +120,7 @@ class CountingCompiler(StepCompiler):
         step = self._flight.new_step()
         self._flight.sampling[step, MAIN] = SamplingInFlight(record.step_id, MAIN, rows)
         record.due.add((f"tokens{MAIN}", step))
-        self._rows.pending[rows.index] += 1
+        rows.count_up(self._rows.pending)
         self._rows.on_device[rows.index] = True
         return CountedProgram(
             step,
@@ -128,7 +132,7 @@ class CountingCompiler(StepCompiler):
 
     def _template(self, work: LaneWork, *, head: bool) -> ProgramTemplate:
         layers = self._config.layers.of(work.tokens)
-        device, host = work.appended[Tier.DEVICE] > 0, work.appended[Tier.HOST] > 0
+        device, host = work.appended[_DEVICE] > 0, work.appended[_HOST] > 0
         key = id(layers), device, host, head  # the configuration keeps them
         known = self._lone.get(key)
         if known is None:

@@ -29,9 +29,9 @@ class StepInFlight:
     """
 
     step_id: int
-    lanes: dict[int, RowsInFlight] = field(default_factory=dict[int, RowsInFlight])
-    cohorts: dict[int, int] = field(default_factory=dict[int, int])
-    due: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    lanes: dict[int, RowsInFlight] = field(default_factory=lambda: {})
+    cohorts: dict[int, int] = field(default_factory=lambda: {})
+    due: set[tuple[str, int]] = field(default_factory=lambda: set())
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ class BlockNeed(NamedTuple):
         return BlockNeed(self.device - other.device, self.host - other.host)
 
 
+NO_BLOCKS = BlockNeed()
+
+
 class KVManager:
     """Applies block decisions to the pools and the row table, and keeps both in step.
 
@@ -51,8 +54,10 @@ class KVManager:
     ) -> None:
         self._rows = rows
         self.pools = pools
+        self._device, self._host = pools[Tier.DEVICE], pools[Tier.HOST]
         self.prefix = prefix
         self.block_size = block_size
+        self._size = np.array(block_size, dtype=np.int32)
         self._publish_moved = publish_moved
         self._arriving: dict[int, tuple[bytes, ...]] = {}
 
@@ -60,16 +65,15 @@ class KVManager:
 
     def free(self) -> BlockNeed:
         """Blocks that can be allocated now."""
-        return BlockNeed(self.pools[Tier.DEVICE].available, self.pools[Tier.HOST].available)
+        return BlockNeed(self._device.available, self._host.available)
 
     def total(self) -> BlockNeed:
         """Sizes of the pools."""
-        return BlockNeed(self.pools[Tier.DEVICE].num_blocks, self.pools[Tier.HOST].num_blocks)
+        return BlockNeed(self._device.num_blocks, self._host.num_blocks)
 
     def returning(self) -> BlockNeed:
         """Blocks that will come free without anyone's doing: leased ones."""
-        counts = {tier: pool.counts() for tier, pool in self.pools.items()}
-        return BlockNeed(counts[Tier.DEVICE].leased, counts[Tier.HOST].leased)
+        return BlockNeed(self._device.counts().leased, self._host.counts().leased)
 
     def need(self, first: int, last: int, device_limit: int) -> BlockNeed:
         """Blocks of logical numbers `first` to `last` (exclusive) by tier."""
@@ -84,13 +88,13 @@ class KVManager:
 
     def needs_block(self, rows: LongArray) -> LongArray:
         """Those of `rows` whose next token starts a block that they do not have yet."""
-        full = self._rows.submitted >= self._rows.num_blocks * self.block_size
+        full = self._rows.submitted >= self._rows.num_blocks * self._size
         return rows[full[rows]]
 
     def one_block_each(self, rows: LongArray) -> BlockNeed:
         """Blocks that rows take which must get one each."""
         if not len(rows):
-            return BlockNeed()
+            return NO_BLOCKS
         device = int(np.count_nonzero(self._next_on_device(rows)))
         return BlockNeed(device, len(rows) - device)
 
@@ -201,10 +205,12 @@ class KVManager:
         if len(rows) == 0:
             return
         r, on_device = self._rows, self._next_on_device(rows)
-        for tier, chosen in ((Tier.DEVICE, rows[on_device]), (Tier.HOST, rows[~on_device])):
-            if len(chosen) == 0:
-                continue
-            r.append_blocks(chosen, tier, self.pools[tier].allocate(len(chosen)))
+        there = int(np.count_nonzero(on_device))
+        if there:
+            r.append_blocks(rows[on_device], Tier.DEVICE, self._device.allocate(there))
+        if there < len(rows):
+            taken = self._host.allocate(len(rows) - there)
+            r.append_blocks(rows[~on_device], Tier.HOST, taken)
 
     def release(self, row: int, *, moving: bool) -> None:
         """Give all blocks of a row back; those that operations in flight name stay leased.
@@ -293,5 +299,5 @@ class KVManager:
 
         Returns: whether any block was waiting for that.
         """
-        freed = [pool.complete_step(step) for pool in self.pools.values()]
-        return any(freed)
+        freed = self._device.complete_step(step)
+        return self._host.complete_step(step) or freed

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tandem.scheduler.step_timer import StepTimer
 
 
+_DRAINING, _RETURNING = RowState.DRAINING, RowState.RETURNING
+
+
 class Observer:
     """Applies events to the scheduler's state and reports to requests' owners."""
 
@@ -49,13 +52,13 @@ class Observer:
         timer: "StepTimer | None",
         reading: "ReadRule | None" = None,
     ) -> None:
-        self._config = config
         self._rows = rows
         self._kv = kv
         self._flight = flight
         self._running = running
         self._cohorts = cohorts
         self._tiers, self._timer, self._reading = tiers, timer, reading
+        self._block_size = np.array(config.block_size, dtype=np.int32)
         self._finished_cohorts: list[int] = []
         self._news = False
 
@@ -122,9 +125,11 @@ class Observer:
         rows = lane.rows if places is None else lane.rows.some(places)
         self._rows.computed[rows.index] = lane.after if places is None else lane.after[places]
         r = self._rows
-        awaited = r.count(RowState.DRAINING) or r.count(RowState.RETURNING)
-        self._news |= bool(awaited) or self._kv.prefix.enabled
-        self._publish(rows)
+        if self._kv.prefix.enabled:
+            self._news = True
+            self._publish(rows)
+        elif r.count(_DRAINING) or r.count(_RETURNING):
+            self._news = True
         self._running.returning.settle()
         self._flight.settle(event.step_id, "done", event.lane)
 
@@ -132,12 +137,10 @@ class Observer:
         """Offer what has become full to the prefix cache: its tokens are known, and its KV is
         complete.
         """
-        if not self._kv.prefix.enabled:
-            return
         r, at = self._rows, rows.index
-        full = np.minimum(r.computed[at], r.known[at]) // self._config.block_size
+        full = np.minimum(r.computed[at], r.known[at]) // self._block_size
         due = full > r.published[at]
-        if due.any():
+        if np.count_nonzero(due):
             chosen = rows.rows[due]
             self._kv.publish(chosen, self._running.sequences_of(chosen), full[due])
 
@@ -186,18 +189,16 @@ class Observer:
         tokens = event.token_ids if places is None else event.token_ids[places]
         valid = event.valid if places is None else event.valid[places]
         self._running.add_tokens(rows, tokens)
-        self._rows.pending[rows.index] -= 1
+        rows.count_down(self._rows.pending)
         if record.lane in step.cohorts:
             self._dissolve(step.cohorts[record.lane])
-        self._publish(rows)
+        if self._kv.prefix.enabled:
+            self._publish(rows)
         full, stops = rows.full(), rows.stopped(tokens)
-        singular = full | ~valid
-        for others in (stops, rows.needs_care()):
-            if others is not None:
-                singular |= others
-        found = singular.nonzero()[0].tolist()
-        outputs.add_columns(self._plain(rows, tokens, ~singular if found else None))
-        for i in found:
+        singular = _any_of(full, stops, rows.needs_care(), None if _all(valid) else ~valid)
+        plain = None if singular is None else ~singular
+        outputs.add_columns(self._plain(rows, tokens, plain))
+        for i in () if singular is None else singular.nonzero()[0].tolist():
             place = i if places is None else int(places[i])
             row, token = int(rows.rows[i]), int(tokens[i])
             stop = stops is not None and bool(stops[i])
@@ -252,3 +253,16 @@ class Observer:
         if output.finish_reason is not None:
             self._running.end(sequence)
         return output
+
+
+def _any_of(*masks: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """Where one of these is true; None: nowhere."""
+    found = None
+    for mask in masks:
+        if mask is not None and np.count_nonzero(mask):
+            found = mask if found is None else found | mask
+    return found
+
+
+def _all(mask: NDArray[np.bool_]) -> bool:
+    return np.count_nonzero(mask) == len(mask)

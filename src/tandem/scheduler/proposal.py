@@ -6,10 +6,12 @@ import numpy as np
 
 from tandem.plan.binding import LongArray
 
+_NO_ROWS: LongArray = np.zeros(0, dtype=np.int64)
+
 
 def no_rows() -> LongArray:
     """None."""
-    return np.zeros(0, dtype=np.int64)
+    return _NO_ROWS
 
 
 @dataclass(frozen=True, slots=True)

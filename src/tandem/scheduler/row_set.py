@@ -1,15 +1,17 @@
 """Rows that are treated alike, and what is known of them for as long as they keep their owners."""
 
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem.plan.binding import IntArray, LongArray
+from tandem.scheduler.kept import Kept
 from tandem.scheduler.rows import RowState, RowTable
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_DRAINING = RowState.DRAINING
+_ONE = np.array(1, dtype=np.int32)
 
 
 class SamplingColumns(NamedTuple):
@@ -55,6 +57,22 @@ class RowSet:
         found = column[self.index]
         return found.copy() if isinstance(self.index, slice) else found
 
+    def count_up(self, column: IntArray) -> None:
+        """One more in each of the rows' entries."""
+        if isinstance(self.index, slice):
+            entries = column[self.index]
+            np.add(entries, _ONE, out=entries)
+        else:
+            column[self.index] += _ONE
+
+    def count_down(self, column: IntArray) -> None:
+        """One less."""
+        if isinstance(self.index, slice):
+            entries = column[self.index]
+            np.subtract(entries, _ONE, out=entries)
+        else:
+            column[self.index] -= _ONE
+
     @property
     def current(self) -> bool:
         """True if no row of the table has changed its owner or the place of its KV."""
@@ -65,7 +83,7 @@ class RowSet:
         if self._owners_version == self._table.version:
             return None
         same = self._table.epoch[self.index] == self.epochs
-        if not same.all():
+        if np.count_nonzero(same) < len(same):
             return same.nonzero()[0]
         self._owners_version = self._table.version
         return None
@@ -76,34 +94,34 @@ class RowSet:
 
     # --- what stays true while they keep their owners ---------------------------------------------
 
-    @cached_property
+    @Kept
     def places(self) -> IntArray:
         """The rows, as bindings have them: int32 [rows]."""
         return self.rows.astype(np.int32)
 
-    @cached_property
+    @Kept
     def everywhere(self) -> LongArray:
         """All places, ascending: int64 [rows]."""
         return np.arange(len(self.rows), dtype=np.int64)
 
-    @cached_property
+    @Kept
     def request_ids(self) -> list[str]:
         """Owners."""
         return self._table.request_ids[self.index].tolist()
 
-    @cached_property
+    @Kept
     def cached_tokens(self) -> IntArray:
         """Prompt tokens that came from the prefix cache: int32 [rows]."""
         return self.of(self._table.cached)
 
-    @cached_property
+    @Kept
     def late(self) -> NDArray[np.bool_] | None:
         """Rows whose sampling needs their whole history; None: no row."""
         if not self._table.had_late:
             return None
         return _or_none(self.of(self._table.late))
 
-    @cached_property
+    @Kept
     def sampling(self) -> SamplingColumns:
         """Parameters that do not change from token to token."""
         t = self._table
@@ -120,11 +138,12 @@ class RowSet:
             logprobs=None if wanted < 0 else wanted,
         )
 
-    @cached_property
-    def _stop_ids(self) -> list[IntArray]:
-        return list(self._table.stop_ids[: self._table.num_stop_ids, self.index])
+    @Kept
+    def _stop_ids(self) -> list[LongArray]:
+        ids = self._table.stop_ids[: self._table.num_stop_ids, self.index]
+        return list(ids.astype(np.int64))  # as tokens are
 
-    @cached_property
+    @Kept
     def _careful(self) -> NDArray[np.bool_] | None:
         """Rows that want log-probabilities or have many stop ids; None: no row."""
         t = self._table
@@ -152,10 +171,32 @@ class RowSet:
         """Rows of which there is more to say than their token, or which may be dead; None: no
         row.
         """
-        if not self._table.count(RowState.DRAINING):
+        if not self._table.count(_DRAINING):
             return self._careful
-        draining = self._table.state[self.index] == int(RowState.DRAINING)
+        draining = self._table.state[self.index] == int(_DRAINING)
         return draining if self._careful is None else draining | self._careful
+
+
+class RowSets:
+    """Row sets of a table: rows that are the last ones again, with the same owners, have the same
+    set, and what was gathered of them.
+    """
+
+    def __init__(self, table: RowTable) -> None:
+        self._table = table
+        self._last: RowSet | None = None
+
+    def of(self, rows: LongArray) -> RowSet:
+        """Of some rows."""
+        last = self._last
+        if last is None or not last.current or not same_rows(last.rows, rows):
+            last = self._last = RowSet(self._table, rows)
+        return last
+
+
+def same_rows(rows: LongArray, others: LongArray) -> bool:
+    """Whether they are the same, in the same order."""
+    return len(rows) == len(others) and rows.tobytes() == others.tobytes()
 
 
 def _evenly_spaced(rows: LongArray) -> slice | LongArray:
@@ -165,10 +206,10 @@ def _evenly_spaced(rows: LongArray) -> slice | LongArray:
     if len(rows) == 1:
         return slice(first, first + 1)
     step, rest = divmod(last - first, len(rows) - 1)
-    if step < 1 or rest or not (rows[1:] - rows[:-1] == step).all():
+    if step < 1 or rest or np.count_nonzero(rows[1:] - rows[:-1] == step) < len(rows) - 1:
         return rows
     return slice(first, last + 1, step)
 
 
 def _or_none(mask: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
-    return mask if mask.any() else None
+    return mask if np.count_nonzero(mask) else None

@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tandem.plan.binding import IntArray, LongArray
 from tandem.scheduler.in_flight import Flight, MoveInFlight
 from tandem.scheduler.kv_manager import KVManager
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 Move = tuple[int, Tier, IntArray, IntArray]
 _TOKEN_BYTES = 4
 _RECENT_BYTES = MAX_RECENT * _TOKEN_BYTES
+_LAST_RECENT = np.array(MAX_RECENT - 1, dtype=np.int32)
+_DRAINING = RowState.DRAINING
 _MOVING = (RowState.SWAPPING_OUT, RowState.SWAPPING_IN)
 
 
@@ -116,10 +120,12 @@ class Running:
         r = self._rows
         at = rows.of(r.num_recent)
         r.recent[rows.rows, at] = token_ids
-        r.num_recent[rows.index] = at + 1
-        r.known[rows.index] += 1
-        for row in rows.rows[at == MAX_RECENT - 1].tolist():
-            self.sequence_of(row)
+        rows.count_up(r.num_recent)
+        rows.count_up(r.known)
+        full = at == _LAST_RECENT
+        if np.count_nonzero(full):
+            for row in rows.rows[full].tolist():
+                self.sequence_of(row)
 
     def end(self, sequence: Sequence) -> None:
         """A sequence is over (finished or aborted): free what nothing in flight names.
@@ -164,7 +170,7 @@ class Running:
 
     def settle_drained(self) -> None:
         """Complete what waited for operations in flight: deaths in cohorts, preemptions."""
-        if not self._rows.count(RowState.DRAINING):
+        if not self._rows.count(_DRAINING):
             return
         for row in (self._rows.state == int(RowState.DRAINING)).nonzero()[0].tolist():
             if not self._rows.drained(row):

@@ -14,7 +14,7 @@ from tandem.plan.program import StepProgram
 from tandem.scheduler.admission import check_fits, make_sequence
 from tandem.scheduler.config import SchedulerConfig
 from tandem.scheduler.in_flight import Flight
-from tandem.scheduler.kv_manager import BlockNeed, KVManager
+from tandem.scheduler.kv_manager import NO_BLOCKS, BlockNeed, KVManager
 from tandem.scheduler.observer import Observer
 from tandem.scheduler.optional_parts import (
     first_token_rule,
@@ -299,6 +299,8 @@ class Scheduler:
 
     def _filling(self) -> BlockNeed:
         """Blocks that are being filled for the prefix cache."""
+        if self.tiers is None and self.disk is None:
+            return NO_BLOCKS
         on_host = 0 if self.tiers is None else self.tiers.num_awaited
         reads = self.disk is not None and self.disk.tier is Tier.DEVICE
         return BlockNeed(self.disk.num_reading if self.disk is not None and reads else 0, on_host)

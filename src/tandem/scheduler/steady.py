@@ -20,8 +20,7 @@ from tandem.spec.tier import Tier
 _LAUNCH_AHEAD = 2
 _MAIN = 0
 _IDS_PER_STEP = 2  # a sweep's and its sampling's
-_LEAST_LEFT = 2  # tokens of a row, with which a run could have one step
-_FOREVER = 1 << 30
+_LEAST_LEFT = np.array(2, dtype=np.int32)  # tokens of a row, with which a run could have one step
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +114,17 @@ class SteadyDecode:
         """Whether some row has too few tokens left for a run of two steps."""
         r = self._s.rows
         rows = r.owned()
-        return bool((r.limit[rows] - r.known[rows]).min(initial=_FOREVER) <= _LEAST_LEFT)
+        return bool(np.count_nonzero(r.limit[rows] - r.known[rows] <= _LEAST_LEFT))
 
     def _rows(self, in_flight: int) -> LongArray | None:
         """All rows, if each has a token in flight and only that."""
         r = self._s.rows
         rows = r.owned()
+        if self._s.prices is not None and np.count_nonzero(r.num_host_blocks[rows]):
+            return None  # what is predicted to be best may change as rows grow
         record = self._s.flight.steps[in_flight].lanes[_MAIN]
         if not np.array_equal(np.sort(record.rows.rows), rows) or record.rows.alive() is not None:
             return None
-        if self._s.prices is not None and r.num_host_blocks[rows].any():
-            return None  # what is predicted to be best may change as rows grow
         decodes = (r.state[rows] == int(RowState.RUNNING)) & (r.pending[rows] == 1)
         decodes &= (r.remaining(rows) == 1) & ~r.late[rows]
         return rows if decodes.all() else None

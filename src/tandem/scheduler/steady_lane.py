@@ -1,18 +1,19 @@
 """Decodes of the same rows step after step: each lane follows from the one before it."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem.plan.binding import IntArray, LaneBinding, LongArray, TierAppend, TierAttention
-from tandem.scheduler.row_set import RowSet
+from tandem.scheduler.kept import Kept
+from tandem.scheduler.row_set import RowSet, same_rows
 from tandem.scheduler.rows import RowTable
 from tandem.spec.tier import Tier
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_NEXT_SLOT, _NEXT_POSITION = np.array(1, dtype=np.int64), np.array(1, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,11 @@ class SteadyLane:
     def next(self, decode: LongArray) -> BuiltLane | None:
         """The lane of the next step; None if it does not follow from the last one."""
         last, rows = self._last, self._last.rows
-        if not rows.current or not _same(decode, rows.rows):
+        if not rows.current or not same_rows(decode, rows.rows):
             return None
-        positions, slots = last.after, self._slots + 1
-        if not (self._table.submitted[rows.index] == positions).all():
+        positions, slots = last.after, self._slots + _NEXT_SLOT
+        same = self._table.submitted[rows.index] == positions
+        if np.count_nonzero(same) < len(same):
             return None
         self._age += 1
         turned = self._turned()
@@ -79,14 +81,14 @@ class SteadyLane:
             },
             logits_index=rows.everywhere,
         )
-        self._last = BuiltLane(binding, rows, positions + 1, rows)
+        self._last = BuiltLane(binding, rows, positions + _NEXT_POSITION, rows)
         return self._last
 
-    @cached_property
+    @Kept
     def _sampled_ids(self) -> LongArray:
         return np.full(len(self._last.rows), -1, dtype=np.int64)
 
-    @cached_property
+    @Kept
     def _by_turn(self) -> list[LongArray]:
         """Places of the rows that begin a block, by the lane's age modulo the block size."""
         age = -(self._last.after - 1) % self._size
@@ -105,12 +107,14 @@ class SteadyLane:
         t, rows = self._table, self._last.rows.rows[turned]
         number = positions[turned] // self._size
         tiers = t.block_tiers[rows, number]
-        if (tiers != t.block_tiers[rows, number - 1]).any():
+        if np.count_nonzero(tiers != t.block_tiers[rows, number - 1]):
             return False
         slots[turned] = t.block_ids[rows, number].astype(np.int64) * self._size
         for tier, part in self._last.binding.attention.items():
             chosen = tiers == int(tier)
-            if chosen.any() and not self._extend(tier, part, turned[chosen], rows[chosen]):
+            if not np.count_nonzero(chosen):
+                continue
+            if not self._extend(tier, part, turned[chosen], rows[chosen]):
                 return False
         return True
 
@@ -152,7 +156,3 @@ def _with_positions(part: TierAttention, positions: IntArray) -> TierAttention:
 
 def _select(values: NDArray[_Scalar], index: LongArray | None) -> NDArray[_Scalar]:
     return values if index is None else values[index]
-
-
-def _same(rows: LongArray, others: LongArray) -> bool:
-    return len(rows) == len(others) and bool((rows == others).all())

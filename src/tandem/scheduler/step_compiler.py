@@ -117,10 +117,10 @@ class _Sweep:
     """
 
     record: StepInFlight
-    shapes: list[tuple[LaneShape, ...]] = field(default_factory=list[tuple[LaneShape, ...]])
-    slots: list[LaneSlot] = field(default_factory=list[LaneSlot])
-    sampled: dict[int, RowSet] = field(default_factory=dict[int, RowSet])
-    entering: dict[int, int] = field(default_factory=dict[int, int])
+    shapes: list[tuple[LaneShape, ...]] = field(default_factory=lambda: [])
+    slots: list[LaneSlot] = field(default_factory=lambda: [])
+    sampled: dict[int, RowSet] = field(default_factory=lambda: {})
+    entering: dict[int, int] = field(default_factory=lambda: {})
 
     def add(self, shapes: tuple[LaneShape, ...], slots: tuple[LaneSlot, ...]) -> None:
         """Lanes that follow each other."""
@@ -343,7 +343,7 @@ class StepCompiler:
         for number, (lane, rows, _) in enumerate(parts):
             self._flight.sampling[(step, number)] = SamplingInFlight(forward_step, lane, rows)
             self._flight.steps[forward_step].due.add((f"tokens{number}", step))
-            self._rows.pending[rows.index] += 1
+            rows.count_up(self._rows.pending)
             self._rows.on_device[rows.index] = True
         return StepProgram(
             step,

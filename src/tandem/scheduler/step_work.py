@@ -1,7 +1,6 @@
 """What a proposed step would compute, counted from the row table: some vector sums, no programs."""
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,12 +8,18 @@ from numpy.typing import NDArray
 from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
 from tandem.plan.binding import LongArray
 from tandem.plan.interposition import token_rhythm
+from tandem.scheduler.kept import Kept
 from tandem.scheduler.kv_manager import BlockNeed
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import UNLIMITED
 from tandem.scheduler.view import SchedulerView
 
 _SHARED_VISITS = 1  # a cohort's that has no passes of its own
+_Keys = NDArray[np.float64]
+_NEXT_TOKEN: _Keys = np.array(1.0)
+_NO_WORK = TierWork()
+_ALL_SEE_ALL = ((0, 1.0),)
+"""Windows of a model that has none."""
 
 
 class StepCounter:
@@ -25,13 +30,19 @@ class StepCounter:
     """
 
     def __init__(self, view: SchedulerView, prices: StepPrices) -> None:
-        self._view, self._prices = view, prices
+        self.view, self.prices = view, prices
         self._rows, self._size = view.rows, view.config.block_size
+        self._block: _Keys = np.array(float(self._size))
+        self._last: tuple[LongArray, StepWork] | None = None
 
     def work(self, proposal: StepProposal, cohorts: tuple[CohortWork, ...]) -> StepWork:
         """The main lane's of a proposal, beside cohorts."""
-        decodes = len(proposal.decode)
-        device, host = self._decoded(proposal.decode)
+        decodes, alone = len(proposal.decode), self.decoding(proposal.decode)
+        if not (proposal.chunks or proposal.admissions):
+            if not cohorts:
+                return alone
+            return StepWork(decodes, 0, decodes, alone.device, alone.host, cohorts)
+        device, host = alone.device, alone.host
         for row, tokens in self._chunks(proposal):
             there, here = self._prompt(row, tokens)
             device, host = _plus(device, there), _plus(host, here)
@@ -46,22 +57,33 @@ class StepCounter:
         logits = decodes + len(proposal.chunks) + len(proposal.admissions)
         return StepWork(decodes, prompts, logits, device, host, cohorts)
 
+    def decoding(self, rows: LongArray) -> StepWork:
+        """Of rows that decode in the main lane, beside nobody."""
+        last = self._last  # options often differ in all but these
+        if last is None or last[0] is not rows:
+            device, host = _attended(self._device_keys[rows]), _attended(self._host_keys[rows])
+            last = self._last = rows, StepWork(len(rows), 0, len(rows), device, host)
+        return last[1]
+
     def prompt_weight(self, rows: LongArray, prompts: int) -> float:
         """How much less the accelerator takes for one of `prompts` tokens of prompts than for one
         that `rows`, alone in the main lane, decode; as much where these are predicted to take none.
         """
-        token_s = self._prices.forecast(self.work(StepProposal(decode=rows), ())).time_s / len(rows)
+        token_s = self.prices.forecast(self.decoding(rows)).time_s / len(rows)
         if not token_s:
             return 1.0
-        return self._prices.linear.at(prompts) / prompts / token_s
+        return self.prices.linear.at(prompts) / prompts / token_s
 
     def cohorts(self, members: Iterable[LongArray]) -> tuple[CohortWork, ...]:
         """By their rows; they stay where they are."""
-        return tuple(CohortWork(len(rows), self._decoded(rows)[1].keys) for rows in members)
+        keys = self._host_keys
+        return tuple([CohortWork(len(rows), _sum(keys[rows])) for rows in members])
 
+    @Kept
     def under_way(self) -> tuple[CohortWork, ...]:
         """The view's, likewise."""
-        return self.cohorts(cohort.rows.rows for cohort in self._view.cohorts.values())
+        cohorts = self.view.cohorts
+        return self.cohorts([cohort.rows.rows for cohort in cohorts.values()]) if cohorts else ()
 
     def in_the_mean(
         self, cohorts: Iterable[CohortWork], passes: int, aheads: Iterable[bool]
@@ -73,7 +95,7 @@ class StepCounter:
         takes part in one of as many as may be in flight, unless it joins before it is known: each
         cohort `ahead`, or not.
         """
-        layers, in_flight = self._cohort_layers, self._view.config.launch_ahead_steps
+        layers, in_flight = self._cohort_layers, self.view.config.launch_ahead_steps
 
         def mean(cohort: CohortWork, every: int) -> CohortWork:
             sweeps, own = token_rhythm(layers, passes, every, in_flight)
@@ -97,11 +119,11 @@ class StepCounter:
         for the CPU where it is late.
         """
         mean = main._replace(cohorts=self.in_the_mean(cohorts, passes, aheads))
-        found = self._prices.forecast(mean)
+        found = self.prices.forecast(mean)
         if not any(aheads):
             return found
         full = main._replace(cohorts=self.crossing(cohorts, passes))
-        late_s = min(max(0.0, self._prices.late_s(full)), self._wait_s(cohorts))
+        late_s = min(max(0.0, self.prices.late_s(full)), self._wait_s(cohorts))
         crossed = sum(each.visits for each in mean.cohorts)
         crossed /= sum(each.visits for each in full.cohorts)
         return found._replace(time_s=found.time_s + crossed * late_s)
@@ -110,49 +132,51 @@ class StepCounter:
         """Whether cohorts that join ahead are ready before a sweep has waited for each for as long
         as it may: else it waits in vain.
         """
-        if self._view.config.launch_ahead_steps == 1:
+        if self.view.config.launch_ahead_steps == 1:
             return False
         full = main._replace(cohorts=self.crossing(cohorts, passes))
-        return self._prices.late_s(full) <= self._wait_s(cohorts)
+        return self.prices.late_s(full) <= self._wait_s(cohorts)
 
     def _wait_s(self, cohorts: Sequence[CohortWork]) -> float:
         """Most that a sweep which all of them cross waits for the CPU."""
-        return len(cohorts) * self._prices.max_join_wait_s
+        return len(cohorts) * self.prices.max_join_wait_s
 
-    @cached_property
+    @property
     def _cohort_layers(self) -> int:
         """Those at which cohorts leave the sweep."""
-        return len(self._view.config.cohort_layers)
+        return len(self.view.config.cohort_layers)
 
-    def host_keys(self, rows: LongArray) -> NDArray[np.float64]:
+    def host_keys(self, rows: LongArray) -> _Keys:
         """Keys on the host that each row's next token sees in one layer, in the mean."""
         return self._host_keys[rows]
 
-    @cached_property
-    def _contexts(self) -> tuple[LongArray, LongArray]:
-        """Tokens that each row's next one sees, by tier: int64 [rows of the table] each.
+    @Kept
+    def _contexts(self) -> tuple[_Keys, _Keys]:
+        """Tokens that each row's next one sees, by tier: [rows of the table] each, whole numbers.
 
         Of all rows at once, since every option has most of them.
         """
         r = self._rows
-        total = r.submitted.astype(np.int64) + 1
-        hosted = r.num_host_blocks
-        leading = (r.num_blocks - hosted).astype(np.int64) * self._size
-        on_device = np.where(hosted > 0, np.minimum(leading, total), total)
+        total, hosted = r.submitted + _NEXT_TOKEN, r.num_host_blocks
+        leading = np.minimum((r.num_blocks - hosted) * self._block, total)
+        on_device = np.where(hosted, leading, total)
         return on_device, total - on_device
 
-    @cached_property
-    def _host_keys(self) -> NDArray[np.float64]:
+    @Kept
+    def _host_keys(self) -> _Keys:
         return self._keys(self._contexts[1])
 
-    @cached_property
-    def _device_keys(self) -> NDArray[np.float64]:
+    @Kept
+    def _device_keys(self) -> _Keys:
         return self._keys(self._contexts[0])
 
-    def _keys(self, contexts: LongArray | NDArray[np.float64]) -> NDArray[np.float64]:
+    def _keys(self, contexts: _Keys) -> _Keys:
         """Of so many, those that are seen in one layer, in the mean."""
+        windows = self.prices.windows
+        if windows == _ALL_SEE_ALL:
+            return contexts
         keys = np.zeros(len(contexts))
-        for window, share in self._prices.windows:
+        for window, share in windows:
             keys += share * (np.minimum(contexts, window) if window else contexts)
         return keys
 
@@ -164,7 +188,7 @@ class StepCounter:
         contexts = (r.prompt[rows].astype(np.int64) + r.limit[rows]) / 2
         return _attended(self._keys(_within(contexts, self._room.device * self._size)))
 
-    def half_way_on_host(self, rows: LongArray, coming: NDArray[np.float64]) -> float:
+    def half_way_on_host(self, rows: LongArray, coming: _Keys) -> float:
         """Keys on the host likewise: of rows some or all of whose blocks lie there, and of ones
         that come, which attend to so many tokens there.
         """
@@ -177,12 +201,9 @@ class StepCounter:
         contexts = np.concatenate([beyond, coming])
         return float(self._keys(_within(contexts, self._room.host * self._size)).sum())
 
-    @cached_property
+    @Kept
     def _room(self) -> BlockNeed:
-        return self._view.kv.total()
-
-    def _decoded(self, rows: LongArray) -> tuple[TierWork, TierWork]:
-        return _attended(self._device_keys[rows]), _attended(self._host_keys[rows])
+        return self.view.kv.total()
 
     def _chunks(self, proposal: StepProposal) -> list[tuple[int, int]]:
         return [(chunk.row, chunk.num_tokens) for chunk in proposal.chunks]
@@ -196,13 +217,17 @@ class StepCounter:
         return (TierWork(), work) if hosted else (work, TierWork())
 
 
-def _attended(keys: NDArray[np.float64]) -> TierWork:
+def _attended(keys: _Keys) -> TierWork:
     """By rows that each see so many of a tier's keys."""
-    seen = float(keys.sum())
-    return TierWork(int(np.count_nonzero(keys)), seen, seen) if seen else TierWork()
+    seen = _sum(keys)
+    return TierWork(int(np.count_nonzero(keys)), seen, seen) if seen else _NO_WORK
 
 
-def _within(contexts: NDArray[np.float64], room: int) -> NDArray[np.float64]:
+def _sum(keys: _Keys) -> float:
+    return float(np.add.reduce(keys))
+
+
+def _within(contexts: _Keys, room: int) -> _Keys:
     """As they are, or in proportion so many tokens in sum: requests that name no bound could become
     as long as the model allows, but not all at once.
     """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tandem.plan.binding import LongArray
+from tandem.scheduler.row_set import same_rows
 
 if TYPE_CHECKING:
     from tandem.cost.step_prices import StepPrices
@@ -50,5 +51,5 @@ class Turn:
             and self.prices is prices
             and not len(view.runnable.prefills)
             and self.cohorts == tuple(view.cohorts)
-            and np.array_equal(self.able, view.runnable.decodes)
+            and same_rows(self.able, view.runnable.decodes)
         )

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.memory.prefix_cache import CachedBlock
 from tandem.plan.binding import LongArray
 from tandem.scheduler.config import SchedulerConfig
-from tandem.scheduler.kv_manager import BlockNeed
+from tandem.scheduler.kv_manager import NO_BLOCKS, BlockNeed
 from tandem.scheduler.proposal import no_rows
 from tandem.scheduler.rows import UNLIMITED, RowState, RowTable, Runnable
 from tandem.scheduler.sequence import Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tandem.scheduler.cohort import Cohort
     from tandem.scheduler.fetching import FetchRule
     from tandem.scheduler.turn import Turn
+
+_NONE = np.array(0, dtype=np.int32)
 
 
 class KVFacts(Protocol):
@@ -103,12 +106,12 @@ class SchedulerView:
     runnable: Runnable
     next_step: int = 0
     last_way: str = ""
-    filling: BlockNeed = field(default_factory=BlockNeed)
+    filling: BlockNeed = NO_BLOCKS
     fetching: "FetchRule | None" = None
     behind: LongArray = field(default_factory=no_rows)
     num_before_them: int = 0
     most_prompt_tokens: int = UNLIMITED
-    dues: Mapping[str, float] = field(default_factory=dict[str, float])
+    dues: Mapping[str, float] = field(default_factory=lambda: {})
     waits_for_device: Callable[[Sequence], bool] | None = None
     turn: "Turn | None" = None
 
@@ -117,16 +120,19 @@ class SchedulerView:
         """Blocks that can be allocated now."""
         return self.kv.free()
 
+    def hosted(self, rows: LongArray) -> NDArray[np.bool_]:
+        """Which of some rows have blocks on the host."""
+        return self.rows.num_host_blocks[rows] > _NONE
+
     def in_state(self, state: RowState) -> LongArray:
         """Rows in one state, in order of rank."""
         if not self.rows.count(state):
             return no_rows()
-        found = (self.rows.state == int(state)).nonzero()[0]
-        return self.by_rank(found) if len(found) > 1 else found
+        return self.by_rank((self.rows.state == int(state)).nonzero()[0])
 
     def by_rank(self, rows: LongArray) -> LongArray:
         """Rows sorted so that who goes first comes first."""
-        return rows[np.argsort(self.rows.order[rows], kind="stable")]
+        return rows[self.rows.order[rows].argsort(kind="stable")] if len(rows) > 1 else rows
 
     def needs_block(self, rows: LongArray) -> LongArray:
         """Those of `rows` whose next token starts a block that they do not have yet."""

@@ -23,6 +23,7 @@ class Record:
     finish_s: dict[str, float] = field(default_factory=dict[str, float])
     tokens: Counter[str] = field(default_factory=Counter[str])
     progress: list[tuple[float, int]] = field(default_factory=lambda: [(0.0, 0)])
+    _started: list[str] = field(init=False, repr=False, default_factory=lambda: [])
 
     def observe(self, now_s: float, outputs: StepOutputs) -> None:
         """Take in what one call of the scheduler's `observe` returned."""
@@ -31,7 +32,9 @@ class Record:
         for part in outputs.parts():
             if isinstance(part, TokenColumns):
                 self.tokens.update(part.request_ids)
-                self.started(now_s, part.request_ids)
+                if part.request_ids is not self._started:  # the same ones again as a list
+                    self.started(now_s, part.request_ids)
+                    self._started = part.request_ids
             else:
                 self._single(part, now_s)
         self.progress.append((now_s, self.progress[-1][1] + outputs.num_tokens))

@@ -20,6 +20,7 @@ from tandem.runtime import exact
 from tandem.scheduler.cohort import Cohort
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.row_set import RowSet
+from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.registry import make_strategy
 from tandem.scheduler.strategies.rendezvous import Rendezvous, joining
 from tandem.scheduler.strategies.rendezvous_ahead import RendezvousAhead
@@ -183,4 +184,4 @@ def test_joins_are_submitted_ahead_if_the_cpu_is_predicted_to_keep_up(
         proposal = Rendezvous().propose(view, prices)
         assert len(proposal.cohort_starts) == 1
         assert not proposal.starts_ahead
-        assert with_tempo(proposal, view, prices).starts_ahead == ahead
+        assert with_tempo(proposal, StepCounter(view, prices)).starts_ahead == ahead

@@ -1,11 +1,10 @@
 """Whether two sub-batches beat the accelerator alone (APEX, equations 1 to 6 and algorithm 1)."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeTimes:
+class DecodeTimes(NamedTuple):
     """The decoding batch that fills the accelerator's memory, in one layer.
 
     Attributes:
@@ -19,8 +18,7 @@ class DecodeTimes:
     host_tokens_per_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillTimes:
+class PrefillTimes(NamedTuple):
     """The accelerator's times of the same layer when prompts are computed along."""
 
     linear_s: float

@@ -1,10 +1,9 @@
 """Time of a layer that two sub-batches cross in counter-phase (NEO, section 3.2)."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class SubBatchTimes:
+class SubBatchTimes(NamedTuple):
     """One sub-batch in one layer.
 
     Attributes:
@@ -17,8 +16,7 @@ class SubBatchTimes:
     host_attention_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PipelinedLayer:
+class PipelinedLayer(NamedTuple):
     """Batch 0, mostly on the accelerator, and batch 1, whose attention is all on the host.
 
     Attributes:

@@ -1,15 +1,14 @@
 """Which host rows go to which sub-batch (NEO, section 3.2, steps 4 and 5)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tandem.cost.neo.pipeline import PipelinedLayer, SubBatchTimes
 
 LinearTime = Callable[[int], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """Two sub-batches that are being filled.
 
     Attributes:
@@ -33,8 +32,7 @@ class Draft:
         return PipelinedLayer(first, second, launch_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Placing:
+class Placing(NamedTuple):
     """What became of each row: 0 or 1 for its batch, None if it waits for the next step."""
 
     draft: Draft
@@ -57,23 +55,34 @@ def place_host_rows(
     first_s, more_first_s = linear_s(first), linear_s(first + 1)
     second_s, more_second_s = linear_s(second), linear_s(second + 1)
     batches: list[int | None] = []
-    for time_s in host_attention_s:
+    waiting, looks_at = 0, 1
+
+    def batch_of(time_s: float) -> int | None:
         if (
             first_s - (second_host_s + time_s) >= 0
             and more_second_s + attention_s - first_host_s >= 0
         ):
-            batches.append(1)
+            return 1
+        if more_first_s - second_host_s >= 0:
+            return 0 if second_s + attention_s - (first_host_s + time_s) >= 0 else None
+        return None
+
+    for at, time_s in enumerate(host_attention_s):
+        batch = batch_of(time_s)
+        batches.append(batch)
+        if batch == 1:
             second, second_host_s = second + 1, second_host_s + time_s
             second_s, more_second_s = more_second_s, linear_s(second + 1)
-        elif (
-            more_first_s - second_host_s >= 0
-            and second_s + attention_s - (first_host_s + time_s) >= 0
-        ):
-            batches.append(0)
+        elif batch == 0:
             first, first_host_s = first + 1, first_host_s + time_s
             first_s, more_first_s = more_first_s, linear_s(first + 1)
         else:
-            batches.append(None)
+            waiting += 1
+            if waiting == looks_at:  # seldom: to find the shortest of the others takes as long
+                looks_at *= 2
+                if batch_of(min(host_attention_s[at:])) is None:
+                    break  # nor do any of those that take longer
+    batches += [None] * (len(host_attention_s) - len(batches))
     placed = Draft(first, second, attention_s, first_host_s, second_host_s)
     return Placing(placed, tuple(batches))
 
@@ -89,7 +98,7 @@ def drop_host_prefills(draft: Draft, prefill_tokens: Sequence[int], linear_s: Li
     """
     dropped = 0
     for tokens in reversed(prefill_tokens):
-        tried = replace(draft, first_tokens=draft.first_tokens - tokens)
+        tried = draft._replace(first_tokens=draft.first_tokens - tokens)
         if not tried.layer(linear_s).hides_host:
             break
         draft, dropped = tried, dropped + 1

@@ -1,10 +1,9 @@
 """Two sub-batches or the accelerator alone (NEO, section 3.2, step 6)."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class StepEstimate:
+class StepEstimate(NamedTuple):
     """A step that could be executed.
 
     Attributes:

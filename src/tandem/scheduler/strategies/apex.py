@@ -36,14 +36,14 @@ class Apex:
         proposal = Rendezvous().propose(view, prices)
         if prices is None:
             return proposal
-        if not view.config.layers.all_resident:
-            return with_tempo(proposal, view, prices)
         counter = StepCounter(view, prices)
-        alone = counter.work(StepProposal(decode=proposal.decode), ())
-        mixed = counter.work(proposal, ())
-        pays = _pays(alone, mixed, prices, self._mixed_pays)
-        passes = view.config.interposition_budget if pays else 0
-        return with_tempo(replace(proposal, interposed_passes=passes), view, prices)
+        if not view.config.layers.all_resident:
+            return with_tempo(proposal, counter)
+        alone, mixed = counter.decoding(proposal.decode), counter.work(proposal, ())
+        passes = view.config.interposition_budget
+        if passes and _pays(alone, mixed, prices, self._mixed_pays):
+            proposal = replace(proposal, interposed_passes=passes)
+        return with_tempo(proposal, counter)
 
     @staticmethod
     def _mixed_pays(decode: DecodeTimes, prefill: PrefillTimes) -> bool:
@@ -63,7 +63,7 @@ class ApexAsPublished(Apex):
         """As above, but for cohorts of too few."""
         proposal = super().propose(view, prices)
         decodes = view.runnable.decodes
-        on_host = view.rows.num_host_blocks[decodes] > 0
+        on_host = view.hosted(decodes)
         crossing = sum(len(cohort.rows.rows) for cohort in view.cohorts.values())
         hosted = int(on_host.sum()) + crossing
         few = hosted < MIN_HOST_ROWS_PER_ACCELERATOR_ROW * int((~on_host).sum())

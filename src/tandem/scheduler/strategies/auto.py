@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.row_set import same_rows
 from tandem.scheduler.rows import Runnable
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.strategies.patience import hosted_overdue
@@ -62,8 +61,7 @@ class Auto:
         else:
             rows = Runnable(turn.decode, view.runnable.prefills)
             again = StepFiller(view, uses_host=True).fill(rows)
-        same = np.array_equal(again.decode, turn.decode)
-        if not (same and again.only_goes_on and again.computes):
+        if not (same_rows(again.decode, turn.decode) and again.only_goes_on and again.computes):
             return None
         return replace(again, way=turn.way, sweeps=turn.sweeps - 1, interposed_passes=turn.passes)
 

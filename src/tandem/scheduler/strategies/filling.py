@@ -26,6 +26,7 @@ from tandem.spec.tier import Tier
 _ON_HOST = 0  # leading blocks on the device of a request that lies on the host
 _MOST_PASSED = 256  # waiting requests, so that a long queue takes no longer to look at
 _NOBODY = 1 << 62  # behind all ranks
+_SWAPPED = RowState.SWAPPED
 
 
 @dataclass(slots=True)
@@ -46,17 +47,17 @@ class StepFiller:
     samples: int = field(init=False)
     lacking_rank: int = _NOBODY  # of the first row that lacks memory for its prompt
     free: BlockNeed = field(init=False)
-    decode: list[LongArray] = field(default_factory=list[LongArray])
-    chunks: list[Chunk] = field(default_factory=list[Chunk])
-    admissions: list[Admission] = field(default_factory=list[Admission])
-    fetches: list[str] = field(default_factory=list[str])
-    coming: set[bytes] = field(default_factory=set[bytes])
-    spill: list[int] = field(default_factory=list[int])
-    preempt: list[int] = field(default_factory=list[int])
-    leave: list[int] = field(default_factory=list[int])
-    swap_in: list[int] = field(default_factory=list[int])
-    resume: list[int] = field(default_factory=list[int])
-    going_back: list[Sequence] = field(default_factory=list[Sequence])  # who wait for the device
+    decode: LongArray = field(init=False)
+    chunks: list[Chunk] = field(default_factory=lambda: [])
+    admissions: list[Admission] = field(default_factory=lambda: [])
+    fetches: list[str] = field(default_factory=lambda: [])
+    coming: set[bytes] = field(default_factory=lambda: set())
+    spill: list[int] = field(default_factory=lambda: [])
+    preempt: list[int] = field(default_factory=lambda: [])
+    leave: list[int] = field(default_factory=lambda: [])
+    swap_in: list[int] = field(default_factory=lambda: [])
+    resume: list[int] = field(default_factory=lambda: [])
+    going_back: list[Sequence] = field(default_factory=lambda: [])  # who wait for the device
     tiers: TierRules = field(init=False)
     owing: int = 0  # blocks of the host, to admissions that leave for it
     growing: int | None = None  # rows that may still begin a block; None: not counted yet
@@ -88,11 +89,13 @@ class StepFiller:
         starts: tuple[LongArray, ...] = (),
         joins: tuple[int, ...] = (),
         passes: int = 0,
+        *,
+        ahead: bool = False,
     ) -> StepProposal:
         """Propose a step over the given rows in the main lane.
 
         Args:
-            starts, joins, passes: of cohorts beside it, as `StepProposal` has them.
+            starts, joins, passes, ahead: of cohorts beside it, as `StepProposal` has them.
         """
         self._decodes(self._staying(rows.decodes))
         self.budget = min(self.budget, self.view.most_prompt_tokens)
@@ -108,7 +111,7 @@ class StepFiller:
             if leaves_room and not self.crosses:
                 self._use_idle_host()
         return StepProposal(
-            decode=np.concatenate(self.decode) if self.decode else np.zeros(0, dtype=np.int64),
+            decode=self.decode,
             chunks=tuple(self.chunks),
             admissions=tuple(self.admissions),
             fetches=tuple(self.fetches),
@@ -118,12 +121,15 @@ class StepFiller:
             swap_in=tuple(self.swap_in),
             resume=tuple(self.resume),
             cohort_starts=starts,
+            starts_ahead=ahead,
             cohort_joins=joins,
             interposed_passes=passes,
         )
 
     def _take_one_each(self, rows: LongArray) -> bool:
         """Set one block aside for each row, if there are as many."""
+        if not len(rows):
+            return True
         need = self.view.one_block_each(rows)
         fits = need.fits(self.free)
         if fits:
@@ -136,8 +142,10 @@ class StepFiller:
         """Those of some rows that go on where they are; the others' prompts have been read on the
         device, and the host has room for them now. Until it has, they go on on the device.
         """
+        if not self.uses_host:
+            return rows
         leaving = self.view.rows.leaves[rows]
-        if not (self.uses_host and leaving.any()):
+        if not np.count_nonzero(leaving):
             return rows
         for row in self.view.by_rank(rows[leaving]).tolist():
             need = BlockNeed(host=self.view.device_blocks(row))
@@ -154,7 +162,7 @@ class StepFiller:
         self.samples -= len(rows)
         growing = self.view.needs_block(rows)
         if not self.preempt and self._take_one_each(growing):
-            self.decode.append(rows)
+            self.decode = rows
             return
         held: set[int] = set()
         for row in self.view.by_rank(growing):
@@ -164,10 +172,12 @@ class StepFiller:
         kept = rows[np.array([row not in held for row in rows.tolist()], dtype=np.bool_)]
         self.budget += len(rows) - len(kept)
         self.samples += len(rows) - len(kept)
-        self.decode.append(kept)
+        self.decode = kept
 
     def _prefills(self, rows: LongArray) -> bool:
         """Returns True if a row could not go on for lack of memory."""
+        if not len(rows):
+            return False
         stalled = False
         for row in rows.tolist():
             if self.budget <= 0:
@@ -239,7 +249,7 @@ class StepFiller:
         coming = self.view.returning().plus(self.free)
         for other in self.preempt:
             coming = coming.plus(self._held(other))
-        for state in (RowState.SWAPPED, RowState.RETURNING, RowState.RUNNING):
+        for state in (_SWAPPED, RowState.RETURNING, RowState.RUNNING):
             for other in self.view.in_state(state)[::-1].tolist():
                 if any(need.fits(coming) for need in needs):
                     return
@@ -278,7 +288,9 @@ class StepFiller:
         """Rows that were copied to the host go on, as far as nobody ahead of them lacks memory: one
         behind them may lack what they hold of the host's.
         """
-        for row in self.view.in_state(RowState.SWAPPED).tolist():
+        if not self.view.rows.count(_SWAPPED):
+            return
+        for row in self.view.in_state(_SWAPPED).tolist():
             if self.view.rows.order[row] > self.lacking_rank:
                 return
             if self._goes_on_on_host(row):
@@ -328,7 +340,7 @@ class StepFiller:
     def _admit(self, waiting: Iterable[Sequence]) -> bool:
         """Returns True if nobody behind those who go back had to wait for room on the host."""
         rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
-        swapped = self.view.rows.count(RowState.SWAPPED)
+        swapped = self.view.rows.count(_SWAPPED)
         if swapped > len(self.swap_in) + len(self.resume):
             return False
         # who waits for the device: requests behind them may go to the host, or patient ones alone

@@ -3,14 +3,13 @@ best of the ways in which they can be attended to.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
 from tandem.plan.binding import LongArray
-from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.kept import Kept
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.view import SchedulerView
 
@@ -29,17 +28,17 @@ class HostWorth:
     mine: LongArray
     hosted: LongArray
 
-    @cached_property
+    @Kept
     def alone(self) -> StepWork:
         """The accelerator's rows, as they are now."""
-        return self.counter.work(StepProposal(decode=self.mine), ())
+        return self.counter.decoding(self.mine)
 
-    @cached_property
+    @Kept
     def _half_way(self) -> StepWork:
         """The same in the mean of their outputs."""
         return self.alone._replace(device=self.counter.half_way(self.mine))
 
-    @cached_property
+    @Kept
     def half_way_s(self) -> float:
         """Of the accelerator's step with these."""
         return self.prices.forecast(self._half_way).time_s

@@ -43,7 +43,7 @@ class Neo:
         if prices is None or not view.config.layers.all_resident:
             return RideAlong().propose(view, prices)
         decodes = view.runnable.decodes
-        on_host = view.rows.num_host_blocks[decodes] > 0
+        on_host = view.hosted(decodes)
         hosted = view.by_rank(decodes[on_host])
         alone = Asymmetric().proposed(view, starts=False)
         counter = StepCounter(view, prices)
@@ -56,7 +56,7 @@ class Neo:
         placing = self._place(counter, prices, work, hosted)
         if not self._pipelines(view, counter, prices, work, placing, mine):
             return alone if alone.computes else RideAlong().propose(view, prices)
-        return with_tempo(self._pipelined(view, alone, mine, hosted, placing), view, prices)
+        return with_tempo(self._pipelined(view, alone, mine, hosted, placing), counter)
 
     @staticmethod
     def _beside(
@@ -72,7 +72,7 @@ class Neo:
     def _place(
         counter: StepCounter, prices: StepPrices, work: StepWork, hosted: LongArray
     ) -> Placing:
-        crossing = counter.under_way()
+        crossing = counter.under_way
         rows, keys = sum(each.rows for each in crossing), sum(each.keys for each in crossing)
         price = prices.host
         draft = Draft(

@@ -1,5 +1,7 @@
 """How long somebody may be left where they are: what predicted rates alone would not bound."""
 
+import numpy as np
+
 from tandem.plan.binding import LongArray
 from tandem.scheduler.view import SchedulerView
 
@@ -17,8 +19,9 @@ def hosted_overdue(view: SchedulerView, hosted: LongArray) -> bool:
 
 def overdue_rows(view: SchedulerView, rows: LongArray) -> LongArray:
     """Those of some rows on the host, in no cohort, that have waited for so long."""
-    idle = (view.next_step - view.rows.last_step[rows]) / _PROGRAMS_PER_SWEEP
-    return rows[idle > waiting_sweeps(view)]
+    begun = np.array(view.next_step - _PROGRAMS_PER_SWEEP * waiting_sweeps(view))
+    overdue = view.rows.last_step[rows] < begun
+    return rows[overdue] if np.count_nonzero(overdue) else rows[:0]
 
 
 def waiting_sweeps(view: SchedulerView) -> int:
@@ -36,5 +39,5 @@ def _idle_sweeps(view: SchedulerView, rows: LongArray) -> float:
     """Since the last program that named the one of them that has waited longest."""
     if not len(rows):
         return 0.0
-    oldest = int(view.rows.last_step[rows].min())
+    oldest = int(np.minimum.reduce(view.rows.last_step[rows]))
     return (view.next_step - oldest) / _PROGRAMS_PER_SWEEP

@@ -27,27 +27,30 @@ class Rendezvous:
         del prices  # memory and rank decide
         return self.with_passes(view, 0)
 
-    def with_passes(self, view: SchedulerView, passes: int, *, starts: bool = True) -> StepProposal:
+    def with_passes(
+        self, view: SchedulerView, passes: int, *, starts: bool = True, ahead: bool = False
+    ) -> StepProposal:
         """Likewise, with up to so many passes of each cohort's own.
 
         Args:
             starts: whether a cohort does; what it would take of memory is set aside anyhow.
+            ahead: as `StepProposal.starts_ahead`.
         """
         rows, prefills = view.runnable
-        hosted = view.rows.num_host_blocks[rows] > 0
+        hosted = view.hosted(rows)
         config = view.config
         bounded = 0 < config.max_sampled_rows < config.max_num_seqs
         joins, ending = joining(view.cohorts.values(), one_ends=bounded)
         filler = StepFiller(view, uses_host=True, crosses=True, ending=ending)
         started = self._starts(view, rows[hosted], filler)
         main = Runnable(rows[~hosted], prefills)
-        return filler.fill(main, started if starts else (), joins, passes)
+        return filler.fill(main, started if starts else (), joins, passes, ahead=ahead)
 
     def _starts(
         self, view: SchedulerView, rows: LongArray, filler: StepFiller
     ) -> tuple[LongArray, ...]:
         """One new cohort of rows whose token is known, if there is room for one."""
-        if len(view.cohorts) >= view.config.max_cohorts:
+        if len(view.cohorts) >= view.config.max_cohorts or not len(rows):
             return ()
         ready = view.by_rank(rows[view.rows.pending[rows] == 0])
         members = filler.reserve(ready[: view.config.max_cohort_rows])

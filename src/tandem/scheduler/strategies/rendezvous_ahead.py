@@ -1,6 +1,5 @@
 """Cohorts that join every sweep, before it is known whether their last joins happened."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tandem.scheduler.proposal import StepProposal
@@ -22,4 +21,5 @@ class RendezvousAhead:
 
     def propose(self, view: SchedulerView, prices: "StepPrices | None") -> StepProposal:
         """Rendezvous' proposal, whose cohorts join ahead."""
-        return replace(Rendezvous().propose(view, prices), starts_ahead=True)
+        del prices
+        return Rendezvous().with_passes(view, 0, ahead=True)

@@ -83,7 +83,7 @@ class StepOptions:
 
     def __post_init__(self) -> None:
         decodes = self.view.runnable.decodes
-        on_host = self.view.rows.num_host_blocks[decodes] > 0
+        on_host = self.view.hosted(decodes)
         self.hosted, self.mine = decodes[on_host], decodes[~on_host]
         self._counter = StepCounter(self.view, self.prices)
         self._overdue = hosted_overdue(self.view, self.hosted)
@@ -136,7 +136,7 @@ class StepOptions:
         """Each once; who has waited for long is left out of none."""
         meet = self.admitting(Rendezvous().propose(self.view, self.prices))
         main = self._counter.work(meet, ())
-        forecast, crossing = self.prices.forecast, self._counter.under_way()
+        forecast, crossing = self.prices.forecast, self._counter.under_way
         cohorts = self._counter.in_the_mean(crossing, 0, self._tempos)
         if meet.has_main and not (self._overdue or cohort_overdue(self.view)):
             yield StepOption(ALONE, meet, forecast(main))
@@ -164,7 +164,7 @@ class StepOptions:
         if len(self.hosted) and not starting and self._overdue:
             return  # all cohorts are under way, and who is in none has waited for long
         counter, prices = self._counter, self.prices
-        crossing = (*counter.under_way(), *counter.cohorts(starting))
+        crossing = (*counter.under_way, *counter.cohorts(starting))
         for passes in (0, *self._passes()):
             if passes and not prices.keeps_pace(
                 main._replace(cohorts=counter.crossing(crossing, passes))

@@ -1,6 +1,5 @@
 """All rows on the host in two halves that take turns at each layer: symmetric pipelining."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tandem.plan.binding import LongArray
@@ -31,19 +30,13 @@ class Symmetric:
         """Fill the main lane with device rows and prefills; start both halves, or go on."""
         del prices  # memory and rank decide
         config, (rows, prefills) = view.config, view.runnable
-        hosted = view.rows.num_host_blocks[rows] > 0
+        hosted = view.hosted(rows)
         filler = StepFiller(view, uses_host=True)
         starts = () if view.cohorts else self._halves(view, rows[hosted], filler)
-        proposal = filler.fill(Runnable(rows[~hosted], prefills))
         joins = tuple(c.cohort_id for c in view.cohorts.values() if c.may_join)
-        return replace(
-            proposal,
-            cohort_starts=starts,
-            cohort_joins=joins,
-            interposed_passes=config.interposition_budget if config.layers.all_resident else 0,
-            # the halves wait for each other, so that joins keep to the order of submission
-            starts_ahead=True,
-        )
+        passes = config.interposition_budget if config.layers.all_resident else 0
+        # the halves wait for each other, so that joins keep to the order of submission
+        return filler.fill(Runnable(rows[~hosted], prefills), starts, joins, passes, ahead=True)
 
     @staticmethod
     def _halves(view: SchedulerView, rows: LongArray, filler: StepFiller) -> tuple[LongArray, ...]:
