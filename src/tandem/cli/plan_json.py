@@ -9,7 +9,7 @@ from tandem.cli.plan_words import described
 from tandem.planner.answer import Answer
 from tandem.planner.footprint import TierUse
 from tandem.planner.option import Option
-from tandem.planner.relaxation.ceiling import Ceiling
+from tandem.planner.relaxation.bounded import Ceiling
 from tandem.planner.robustness import Best, Robustness
 from tandem.spec.parameters import num_parameters
 from tandem.spec.workload import Workload

@@ -1,11 +1,11 @@
 """A plan as text: what was asked, tiers and resources as bars, predictions."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from tandem.cli.plan_words import described
 from tandem.cli.usual_type import SLOW
 from tandem.planner.answer import Answer
-from tandem.planner.arrivals import Arrivals
 from tandem.planner.footprint import TierUse
 from tandem.planner.question import Question
 from tandem.planner.rates import Rates
@@ -14,6 +14,9 @@ from tandem.spec.float_range import needs_range
 from tandem.spec.parameters import num_parameters
 from tandem.spec.units import format_duration, format_figure, format_size
 from tandem.spec.workload import Workload
+
+if TYPE_CHECKING:  # of requests that come over time
+    from tandem.planner.arrivals import Arrivals
 
 _WIDTH = 40
 _FLAT = 0.005
@@ -194,7 +197,7 @@ def throughput(answer: Answer) -> float:
     return answer.arrivals.tokens_per_s
 
 
-def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
+def _arrivals(arrivals: "Arrivals", most_per_s: float) -> Iterator[str]:
     each, most = format_figure(arrivals.requests_per_s), format_figure(most_per_s)
     coming = f"  arriving               {each} requests/s in the mean"
     if arrivals.keeps_up:
@@ -203,7 +206,7 @@ def _arrivals(arrivals: Arrivals, most_per_s: float) -> Iterator[str]:
         yield f"{coming}, but {most} are served: they queue, and a place comes late"
 
 
-def _from_arrival(arrivals: Arrivals) -> str:
+def _from_arrival(arrivals: "Arrivals") -> str:
     """To the first token. Of requests that queue it is what these see, and no steady state's."""
     from_arrival = f"{format_duration(arrivals.ttft_s)} from its arrival"
     if not arrivals.keeps_up:
@@ -211,7 +214,7 @@ def _from_arrival(arrivals: Arrivals) -> str:
     return f"at least {from_arrival}" if arrivals.ttft_is_least else from_arrival
 
 
-def _light_load(answer: Answer, arrivals: Arrivals) -> Iterator[str]:
+def _light_load(answer: Answer, arrivals: "Arrivals") -> Iterator[str]:
     """Plans are made for all places taken, which costs the few that come time per token."""
     places = answer.chosen.candidate.rows
     light = arrivals.keeps_up and arrivals.rows < places / 2

@@ -133,6 +133,7 @@ class PreciseStage:
             else:
                 self._routed_flops_per_token += op.flops_per_token
                 self._routed.append((op, few._replace(kernels=0), many))
+        self._has_codes: bool = self._few != self._many
 
     def read_bytes(self, tokens: int) -> float:
         """Of weights, by products of so many tokens, where all are read as they lie."""
@@ -148,7 +149,8 @@ class PreciseStage:
             varying: what rows sweeps have of which `tokens` is a mean; no fewer are computed than
                 if all had so many.
         """
-        read = self._few if self._kernels.by_codes(tokens) else self._many
+        by_codes = self._has_codes and self._kernels.by_codes(tokens)
+        read = self._few if by_codes else self._many
         apart_bytes = read.apart_bytes + tokens * read.apart_per_row
         for op, few, many in self._routed:
             assert op.experts is not None
@@ -160,13 +162,15 @@ class PreciseStage:
         size = tokens * self._moved_per_token + read.size_bytes
         kernels = round(self._num_operations + read.kernels)
         # experts' tiles are of fewer rows, each another number
-        by_codes = self._few != self._many and self._kernels.by_codes(tokens)
-        rows: float = rates.whole_tiles(tokens, by_codes=by_codes)
-        tile = rates.tile(by_codes=by_codes)
-        if varying is not None and tile > 1:
-            rows = max(rows, varying.whole_tiles(tile))
-        flops = rows * self._flops_per_token + tokens * self._routed_flops_per_token
+        computed: float = tokens
+        if (tile := rates.tile(by_codes=by_codes)) > 1:
+            computed = rates.whole_tiles(tokens, by_codes=by_codes)
+            if varying is not None:
+                computed = max(computed, varying.whole_tiles(tile))
+        flops = computed * self._flops_per_token + tokens * self._routed_flops_per_token
         found = cost_of(flops, size, kernels, rates)
+        if not apart_bytes:
+            return found
         return found.after(apart_bytes / (rates.bytes_per_s * rates.dequantize_share))
 
     def changes(self, most: int) -> tuple[int, ...]:
@@ -175,7 +179,7 @@ class PreciseStage:
         """
         found = set[int]()
         few = self._kernels.most_rows
-        if self._few != self._many and few is not None:
+        if self._has_codes and few is not None:
             found.add(few)
         for op, by_codes, dequantized in self._routed:
             if by_codes.size_bytes != dequantized.size_bytes:
@@ -188,7 +192,7 @@ class PreciseStage:
     @property
     def is_convex(self) -> bool:
         """Whether unlike numbers of tokens take no less than alike ones of the same mean."""
-        return not self._routed and self._few == self._many
+        return not self._routed and not self._has_codes
 
     def _experts_by_codes(self, experts: ExpertSpec, tokens: int) -> bool:
         share = experts.touched_share(tokens)

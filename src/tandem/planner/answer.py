@@ -3,31 +3,32 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from tandem.memory.host_default import default_host_blocks
 from tandem.plan.online import OnlinePlan
-from tandem.planner.arrivals import Arrivals, at_arrivals
 from tandem.planner.aside import Aside, InTurn
 from tandem.planner.candidate import COHORT_STRATEGIES, Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.engine_plan import engine_plan
-from tandem.planner.exposure import Exposure, exposure
 from tandem.planner.footprint import TierUse
 from tandem.planner.in_step import InStep
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.rates import Rates
-from tandem.planner.relaxation.ceiling import Ceiling
-from tandem.planner.robustness import Robustness, robustness
+from tandem.planner.relaxation.bounded import Ceiling
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
-from tandem.planner.sensitivity import Sensitivity, begin_sensitivities
-from tandem.planner.shortfall import describe_shortfall, find_shortfall
 from tandem.planner.while_young import more_while_young
-from tandem.planner.wrong_rates import numbers
 from tandem.spec.errors import ConfigError
 from tandem.spec.units import duration_to_allow, format_duration, format_size
+
+if TYPE_CHECKING:  # of what is looked for when the plan has been told, or of few questions
+    from tandem.planner.arrivals import Arrivals
+    from tandem.planner.exposure import Exposure
+    from tandem.planner.robustness import Robustness
+    from tandem.planner.sensitivity import Sensitivity
 
 _NUM_ALTERNATIVES = 3
 _ALIKE = 0.01
@@ -77,7 +78,7 @@ class Answer:
     device: TierUse
     host: TierUse
     cpu_memory_bytes: int | None
-    arrivals: Arrivals | None
+    arrivals: "Arrivals | None"
     seen: Rates
     request_s: float
     job_s: float
@@ -86,10 +87,10 @@ class Answer:
     extrapolated: tuple[str, ...] = ()
     ceiling: Ceiling | None = None
     alternatives: tuple[Option, ...] = ()
-    sensitivities: tuple[Sensitivity, ...] = ()
+    sensitivities: "tuple[Sensitivity, ...]" = ()
     policies: tuple[PolicyResult, ...] = ()
-    robustness: Robustness[Option] | None = None
-    exposure: Exposure | None = None
+    robustness: "Robustness[Option] | None" = None
+    exposure: "Exposure | None" = None
 
     @property
     def job_tokens_per_s(self) -> float:
@@ -113,30 +114,26 @@ def answer(
         robust: also what becomes of the plan if a number is wrong.
         aside: who may do some of it meanwhile, which changes nothing of the answer.
         tell: is given the plan as soon as it is known, and what is beside it is not; once more
-            where a better one is found there, which takes its place.
+            where a better one is found there, or under a policy that allows less, which takes its
+            place.
 
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
     policy, aside = _policy(question, policy_name, compare), aside or InTurn()
-    if robust and not numbers(question):
-        raise ConfigError(
-            "--robustness moves rates that are assumed, and all that this plan rests on were "
-            "measured; leave it out",
-            param="robustness",
-        )
+    if robust:
+        _refuse_if_measured(question)
     question = with_steps_that_fit(question, policy)
     search = Search(question, aside=aside)
     in_step = InStep(search)
     likely = search.choice(policy)
     if likely is not None and likely.candidate.step_tokens:  # which is mostly the size chosen
         search.begin_ceiling(policy, likely.candidate.step_tokens)
-    chosen, policies = choose(search, policy, in_step), ()
+    plain_of = _Plain(search, policy, tell)
+    chosen, policies = choose(search, policy, in_step, plain_of.told), ()
     left = set[Candidate]()
     while True:
-        plain = _of_plan(search, policy, chosen)
-        if tell is not None:
-            tell(plain)
+        plain = plain_of.told(chosen)
         beside = _beside(search, policy, in_step, chosen, aside, robust=robust)
         if compare and not policies:
             # after sensitivities, which would start from what is found here as well
@@ -160,12 +157,45 @@ def answer(
     )
 
 
+def _refuse_if_measured(question: Question) -> None:
+    from tandem.planner.wrong_rates import numbers
+
+    if not numbers(question):
+        raise ConfigError(
+            "--robustness moves rates that are assumed, and all that this plan rests on were "
+            "measured; leave it out",
+            param="robustness",
+        )
+
+
+class _Plain:
+    """Plans without what is beside them, each told when it takes another one's place.
+
+    Args:
+        tell: as of `answer`.
+    """
+
+    def __init__(
+        self, search: Search, policy: Policy, tell: Callable[[Answer], None] | None
+    ) -> None:
+        self._search, self._policy, self._tell = search, policy, tell
+        self._last: Answer | None = None
+
+    def told(self, chosen: Option) -> Answer:
+        """Of a plan that is chosen, unless it is the last one."""
+        if self._last is None or self._last.chosen != chosen:
+            self._last = _of_plan(self._search, self._policy, chosen)
+            if self._tell is not None:
+                self._tell(self._last)
+        return self._last
+
+
 def _of_plan(search: Search, policy: Policy, chosen: Option) -> Answer:
     """Without what is beside the plan."""
     more = _more_places(search, chosen)
     device, host = search.footprint.uses(chosen.candidate, more)
-    question, rates = search.question, chosen.prediction.rates
-    arrivals = at_arrivals(search.predictor, search.footprint, chosen.candidate, rates)
+    question = search.question
+    arrivals = _arrivals(search, chosen)
     seen = chosen.seen if arrivals is None else arrivals.rates
     in_every_sweep = chosen.candidate.in_every_sweep()
     plan = engine_plan(question, search.footprint, chosen, more)
@@ -193,14 +223,18 @@ class _Beside:
     """What is told beside a chosen plan; attributes as of `Answer`."""
 
     alternatives: tuple[Option, ...]
-    sensitivities: tuple[Sensitivity, ...]
-    exposure: Exposure | None
-    robustness: Robustness[Option] | None
+    sensitivities: "tuple[Sensitivity, ...]"
+    exposure: "Exposure | None"
+    robustness: "Robustness[Option] | None"
 
 
 def _beside(
     search: Search, policy: Policy, in_step: InStep, chosen: Option, aside: Aside, *, robust: bool
 ) -> _Beside:
+    from tandem.planner.robustness import robustness
+    from tandem.planner.sensitivity import begin_sensitivities
+    from tandem.planner.wrong_rates import numbers
+
     search.begin_ceiling(policy, chosen.candidate.step_tokens)
     others = distinct(chosen, in_step.alternatives(policy, chosen))
     alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
@@ -223,7 +257,9 @@ def _found(beside: _Beside, policies: Iterable[PolicyResult]) -> Iterator[Candid
     yield from (case.best.candidate for case in cases if case.best is not None)
 
 
-def _exposure(search: Search, chosen: Option) -> Exposure:
+def _exposure(search: Search, chosen: Option) -> "Exposure":
+    from tandem.planner.exposure import exposure
+
     def speed(other: Question) -> tuple[float, bool]:
         there = Search(other, like=search)
         option = Option(chosen.candidate, there.predictor.predict(chosen.candidate))
@@ -265,16 +301,22 @@ def _policy(question: Question, name: str, compare: bool) -> Policy:
     return POLICIES["gpu-only"]
 
 
-def choose(search: Search, policy: Policy, in_step: InStep | None = None) -> Option:
+def choose(
+    search: Search,
+    policy: Policy,
+    in_step: InStep | None = None,
+    tell: Callable[[Option], object] | None = None,
+) -> Option:
     """The plan's option: the best, or the simplest whose job takes about as long.
 
     Args:
         in_step: plans of this search that have been lived through.
+        tell: is given what is most likely chosen, as soon as it is known.
 
     Raises:
         ConfigError: nothing fits, or nothing keeps the bound on time per token; says by how much.
     """
-    chosen = (in_step or InStep(search)).choice(policy)
+    chosen = (in_step or InStep(search)).choice(policy, tell)
     if chosen is None:
         raise _nothing(search.question, policy, search)
     return chosen
@@ -306,7 +348,16 @@ def _more_places(search: Search, option: Option) -> int:
     return more_while_young(question, footprint, predictor, option.candidate)
 
 
-def _job_s(search: Search, chosen: Option, arrivals: Arrivals | None) -> float:
+def _arrivals(search: Search, chosen: Option) -> "Arrivals | None":
+    if not search.question.lengths.duration_s:
+        return None
+    from tandem.planner.arrivals import at_arrivals
+
+    rates = chosen.prediction.rates
+    return at_arrivals(search.predictor, search.footprint, chosen.candidate, rates)
+
+
+def _job_s(search: Search, chosen: Option, arrivals: "Arrivals | None") -> float:
     if chosen.in_step_per_s is not None:
         lengths = search.question.lengths
         return lengths.requests * lengths.generated_tokens / chosen.in_step_per_s
@@ -339,6 +390,8 @@ def useless_cohorts(question: Question, policy: Policy) -> str:
 
 
 def _nothing(question: Question, policy: Policy, search: Search) -> ConfigError:
+    from tandem.planner.shortfall import describe_shortfall, find_shortfall
+
     if why := useless_cohorts(question, policy):
         kind = "policy" if policy.asked_strategy is None else "strategy"
         return ConfigError(

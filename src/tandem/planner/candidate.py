@@ -162,7 +162,7 @@ class Candidate(NamedTuple):
     @property
     def num_cohorts(self) -> int:
         """One if there is nothing to sweep beside it: a sweep then waits for its attention."""
-        if not self.has_cohorts:
+        if self.strategy not in _COHORTS:
             return 0
         return COHORTS if self.device_rows or self.halves else 1
 
@@ -175,7 +175,7 @@ class Candidate(NamedTuple):
         """Sweeps in which a row on the host gets a token; cohorts take turns to advance in each, by
         a layer or, with passes, by several, or all do by a layer.
         """
-        if not self.num_cohorts:
+        if self.strategy not in _COHORTS:  # tens of thousands are asked
             return 1
         if self.halves:
             return len(token_sweeps(num_layers, self.passes))

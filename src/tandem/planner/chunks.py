@@ -66,15 +66,17 @@ def chunks_per_sweep(needed: float, prompt_tokens: float, room: int) -> Chunks:
         mean = max(1, round((share * tokens + rests) / (share + rests)))
         return Chunks(share + rests, mean, tokens, ((share, tokens), (rests, 1)))
     most = math.ceil(mean + 2 * math.sqrt(mean)) + 1
-    weights = [_poisson(mean, count) for count in range(most)]
+    weights = _poisson(mean, most)
     weights.append(1.0 - sum(weights))
     share = 1.0 - weights[0]
+    # thousands are asked for: lists are made faster than what yields
     weighted = tuple(
-        (weight, max(1, min(round(count * prompt_tokens), room)))
-        for count, weight in enumerate(weights)
-        if count
+        [
+            (weights[count], max(1, min(round(count * prompt_tokens), room)))
+            for count in range(1, most + 1)
+        ]
     )
-    tokens = sum(weight * size for weight, size in weighted) / share
+    tokens = sum([weight * size for weight, size in weighted]) / share
     mean_tokens = max(1, round(tokens))
     return Chunks(share, mean_tokens, mean_tokens, weighted)
 
@@ -92,5 +94,7 @@ def _rests(needed: float, prompt_tokens: float, chunk: int, share: float) -> flo
     return min(followed_by_none * (math.ceil(chunks) - chunks), 1 - share)
 
 
-def _poisson(mean: float, count: int) -> float:
-    return math.exp(-mean) * mean**count / math.factorial(count)
+def _poisson(mean: float, most: int) -> list[float]:
+    """Of fewer than `most`, by their number."""
+    none = math.exp(-mean)
+    return [none * mean**count / math.factorial(count) for count in range(most)]

@@ -141,7 +141,7 @@ class Demands:
             experts: of each mixture that is elsewhere, those on the accelerator.
         """
         if hosted and op.part is Part.EMBED:
-            return self._from_host(sum(lane.tokens for lane in lanes))
+            return self._from_host(_tokens(lanes))
         if op.queue is Queue.CPU:
             return self._on_cpu(op, lanes, experts)
         if op.queue is Queue.DISK:
@@ -271,9 +271,9 @@ class Demands:
     ) -> float:
         """The host is the device; what was not measured is priced by its read rate."""
         if op.part is Part.HEAD:
-            return host.head_s(sum(lane.logits for lane in lanes))
+            return host.head_s(_logits(lanes))
         if op.kind is OpKind.STAGE and op.part in self._stages:
-            tokens = sum(lane.tokens for lane in lanes)
+            tokens = _tokens(lanes)
             stages = self._dense_stages if op.layer in self._dense else self._stages
             return host.stage_s(stages[op.part], tokens)
         if op.kind is OpKind.ATTEND:
@@ -289,10 +289,10 @@ class Demands:
         if op.kind is OpKind.APPEND:
             return card.append_s(sum(lane.num_appended(Tier.DEVICE) for lane in lanes))
         if op.part is Part.HEAD:
-            return card.head_s(sum(lane.logits for lane in lanes))
+            return card.head_s(_logits(lanes))
         if op.kind is not OpKind.STAGE or op.part not in self._stages:
             return None
-        dense, tokens = op.layer in self._dense, sum(lane.tokens for lane in lanes)
+        dense, tokens = op.layer in self._dense, _tokens(lanes)
         key = (op.part, tokens, dense)
         if key not in self._card_stages:
             stages = self._dense_stages if dense else self._stages
@@ -307,13 +307,13 @@ class Demands:
             appended = sum(lane.num_appended(Tier.DEVICE) for lane in lanes)
             return append_cost(model, appended, dtype, rates)
         if op.kind is OpKind.SAMPLE:
-            return sampling_cost(model, sum(lane.logits for lane in lanes), rates)
+            return sampling_cost(model, _logits(lanes), rates)
         if op.part is Part.HEAD:
-            logits = sum(lane.logits for lane in lanes)
+            logits = _logits(lanes)
             return head_cost(model, logits, self._precision.weights, rates)
         if op.part is Part.RESIDUAL:
             return CostBreakdown()  # it is there already
-        tokens = sum(lane.tokens for lane in lanes)
+        tokens = _tokens(lanes)
         if op.part is Part.EMBED:
             return embedding_cost(model, tokens, dtype, rates)
         if op.kind is OpKind.STAGE:
@@ -352,7 +352,7 @@ class Demands:
 
     def _on_cpu(self, op: ProgramOp, lanes: Sequence[Load], experts: int) -> Demand:
         if op.kind in (OpKind.STAGE, OpKind.MERGE):
-            tokens = sum(lane.tokens for lane in lanes)
+            tokens = _tokens(lanes)
             if op.kind is OpKind.MERGE:
                 alone_s, size = self._cpu_stages.merge(tokens)
                 return Demand(alone_s, size / alone_s)
@@ -390,8 +390,8 @@ class Demands:
                 return self._part_bytes.get(op.part, self._load_bytes)
             return self._mlp_load_bytes if not self._mixture else self._mixture.left(experts)
         if op.part is Part.TOKENS:
-            return token_bytes(sum(lane.logits for lane in lanes))
-        tokens = sum(lane.tokens for lane in lanes)
+            return token_bytes(_logits(lanes))
+        tokens = _tokens(lanes)
         if op.part in (Part.RESIDUAL, Part.ROUTE):
             residual = tokens * self._model.hidden_size * self._dtype.size_bytes
             return residual + (choice_bytes(self._model, tokens) if op.part is Part.ROUTE else 0)
@@ -437,6 +437,17 @@ def _measured_card(
 
     measured, precision = question.measured_card, question.precision
     return MeasuredCard(measured, question.model, precision, pair_flops, rates)
+
+
+# mostly there is one lane, and tens of thousands are asked for
+
+
+def _tokens(lanes: Sequence[Load]) -> int:
+    return lanes[0].tokens if len(lanes) == 1 else sum(lane.tokens for lane in lanes)
+
+
+def _logits(lanes: Sequence[Load]) -> int:
+    return lanes[0].logits if len(lanes) == 1 else sum(lane.logits for lane in lanes)
 
 
 def _is_filled(lane: Load) -> bool:

@@ -6,7 +6,7 @@ of that differs far more than their ranks do. So the best plans of each kind are
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -107,14 +107,22 @@ class InStep:
         self._found[option.candidate] = lived
         return lived
 
-    def choice(self, policy: Policy) -> Option | None:
+    def choice(
+        self, policy: Policy, tell: Callable[[Option], object] | None = None
+    ) -> Option | None:
         """Of the best plans of each kind, and what small changes make of them, the one whose job is
         the shortest; of those that take about as long, the simplest. None if nothing fits.
+
+        Args:
+            tell: is given what is chosen before policies that allow less are searched as if alone:
+                hardly ever is that not the choice, and then they are about as good.
         """
         chosen = self._search.choice(policy)
         if chosen is None or not is_in_step(self._search.question):
             return chosen
         found = self._of_choice(policy, chosen)
+        if tell is not None:
+            tell(_simplest(found))
         for less in _within(policy):
             # what ranks best there may be far from all that was changed here
             best = self._search.best_seen(less)

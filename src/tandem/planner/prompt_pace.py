@@ -86,25 +86,25 @@ class PromptPace:
 
     def _pace(self, candidate: Candidate, places: int) -> Pace:
         lengths, served = self.lengths, candidate.served(self._layers)
-        room = self.room(candidate)
+        room, prompt_tokens = self.room(candidate), lengths.prompt_tokens
         ended = served / lengths.decode_sweeps
         on_host = 1 - candidate.device_rows / served
-        reading, leaving, apart = lengths.prompt_tokens / room, 0.0, 0.0
+        reading, leaving, apart = prompt_tokens / room, 0.0, 0.0
         if candidate.reads_here:
             leaving = on_host * LEAVING_SWEEPS
             # of those that leave, one follows another when there is a place for its prompt
-            apart = passing_sweeps(lengths.prompt_tokens, room) / candidate.prompts_here
+            apart = passing_sweeps(prompt_tokens, room) / candidate.prompts_here
         each = max(reading, on_host * apart)
         # the rest of a prompt takes a whole sweep of its own row's time, but not of others'
         rest = math.ceil(reading) + leaving - each
         decoding = candidate.rows / served * lengths.later_tokens + rest
         finished = min(ended, finished_per_sweep(places, decoding, each))
         # tokens of prompts that are read per sweep while the rows decode
-        needed = finished * lengths.prompt_tokens
-        chunk = chunk_tokens(needed, lengths.prompt_tokens, room)
+        needed = finished * prompt_tokens
+        chunk = chunk_tokens(needed, prompt_tokens, room)
         return Pace(
             chunk=chunk,
-            chunks=chunks_per_sweep(needed, lengths.prompt_tokens, room),
+            chunks=chunks_per_sweep(needed, prompt_tokens, room),
             finished=finished,
             on_host=on_host,
             decoding=finished / ended,

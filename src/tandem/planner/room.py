@@ -1,11 +1,15 @@
 """Which requests have room beside weights: asked tens of thousands of times, so by tables."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
 
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.held_blocks import HeldBlocks, Wants
 from tandem.planner.places import places_of
 from tandem.planner.question import Question
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 MAX_COHORT_ROWS = 256
 """Of all cohorts together."""
@@ -27,12 +31,27 @@ class Workspace(Protocol):
         ...
 
 
+class _Table(dict[_Key, _Value]):
+    """Values that are found when they are first looked up, which then takes no call."""
+
+    def __init__(self, find: Callable[[_Key], _Value]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, key: _Key) -> _Value:
+        found = self[key] = self._find(key)
+        return found
+
+
 class RowTables:
     """Of requests that run at once, by their number, in steps of one size.
 
     Attributes:
         most: that may.
         prompt: blocks of one that has been read.
+        places: as `places_of`. wants: as `HeldBlocks.wants`.
+        swept: by strategy as well, the workspace of requests that all take part in every sweep;
+            None: prompts would not keep up with them.
     """
 
     def __init__(
@@ -40,26 +59,14 @@ class RowTables:
     ) -> None:
         self.most: int = question.most_rows(step_tokens)
         self.prompt: int = held.prompt
-        self._question, self._held = question, held
+        self._question = question
         self._workspace, self._step_tokens = workspace, step_tokens
-        self._places: dict[int, int] = {}
-        self._swept: dict[tuple[Strategy, int], int | None] = {}
-        self._wants: dict[int, Wants] = {}
+        self.places: _Table[int, int] = _Table(
+            lambda rows: places_of(self._question, rows, self._step_tokens)
+        )
+        self.wants: _Table[int, Wants] = _Table(held.wants)
+        self.swept: _Table[tuple[Strategy, int], int | None] = _Table(self._swept)
         self._workspaces: dict[tuple[Strategy, int, int, tuple[int, int]], int] = {}
-
-    def places(self, rows: int) -> int:
-        """As `places_of`."""
-        found = self._places.get(rows)
-        if found is None:
-            found = self._places[rows] = places_of(self._question, rows, self._step_tokens)
-        return found
-
-    def wants(self, rows: int) -> Wants:
-        """As `HeldBlocks.wants`."""
-        found = self._wants.get(rows)
-        if found is None:
-            found = self._wants[rows] = self._held.wants(rows)
-        return found
 
     def workspace(
         self, strategy: Strategy, places: int, device: int = 0, cohorts: tuple[int, int] = (0, 0)
@@ -73,16 +80,11 @@ class RowTables:
             )
         return found
 
-    def swept(self, strategy: Strategy, rows: int) -> int | None:
-        """The workspace of requests that all take part in every sweep; None: prompts would not keep
-        up with them.
-        """
-        key = strategy, rows
-        if key not in self._swept:
-            keep_up = self._question.prompts_keep_up(rows, float(rows), self._step_tokens)
-            size = self.workspace(strategy, self.places(rows)) if keep_up else None
-            self._swept[key] = size
-        return self._swept[key]
+    def _swept(self, key: tuple[Strategy, int]) -> int | None:
+        strategy, rows = key
+        if not self._question.prompts_keep_up(rows, float(rows), self._step_tokens):
+            return None
+        return self.workspace(strategy, self.places[rows])
 
 
 class Room:
@@ -136,7 +138,7 @@ class Room:
                 return False
             left = self.device_bytes - self._with_cohorts(device, hosted, crossing)
         else:
-            needed = tables.swept(self._strategy, rows)
+            needed = tables.swept[self._strategy, rows]
             if needed is None:
                 return False
             left = self.device_bytes - needed
@@ -145,17 +147,17 @@ class Room:
         here, there = left // self._block_bytes, self._host_blocks
         if self._longest_blocks > here + there:
             return False
-        followed, reading = rows < question.lengths.requests, tables.places(rows) > rows
-        wanted = tables.wants(device).of(here, followed=followed, reading=reading)
+        followed, reading = rows < question.lengths.requests, tables.places[rows] > rows
+        wanted = tables.wants[device].of(here, followed=followed, reading=reading)
         if wanted + prompts_here * tables.prompt > here:
             return False
         if not hosted:
             return True
-        return tables.wants(hosted).of(there, followed=followed, reading=reading) <= there
+        return tables.wants[hosted].of(there, followed=followed, reading=reading) <= there
 
     def _with_cohorts(self, device: int, hosted: int, crossing: "_Crossing") -> int:
         """The step's workspace."""
-        places = self._tables.places(device + hosted)
+        places = self._tables.places[device + hosted]
         beside = places - device - hosted
         seqs = device + beside if device and hosted else 0
         cohorts = crossing.cohorts, -(-hosted // crossing.cohorts)

@@ -8,7 +8,8 @@ from tandem.planner.footprint import Footprint
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.relaxation import ceiling
-from tandem.planner.relaxation.ceiling import Bounded, Ceilings
+from tandem.planner.relaxation.bounded import Bounded
+from tandem.planner.relaxation.ceiling import Ceilings
 from tandem.planner.relaxation.cohort_times import has_closed_form, least_token_s
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows

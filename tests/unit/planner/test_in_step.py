@@ -10,7 +10,7 @@ from tandem.planner.answer import answer, choose, online_plan
 from tandem.planner.candidate import Candidate
 from tandem.planner.in_step import InStep, is_in_step, live_through
 from tandem.planner.option import Option
-from tandem.planner.policies import POLICIES
+from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
@@ -65,6 +65,25 @@ def test_requests_come_in_even_waves() -> None:
     assert steady is not None
     assert WAVES.lengths.requests % steady.candidate.rows
     assert WAVES.lengths.requests % chosen.candidate.rows == 0
+
+
+def test_a_choice_is_told_before_policies_that_come_near_are_searched_by_themselves() -> None:
+    told, alone_too = list[Option](), list[str]()
+
+    class Noting(Search):
+        def choice(self, policy: Policy, *, alone: bool = False) -> Option | None:
+            if alone:
+                assert told
+                alone_too.append(policy.name)
+            return super().choice(policy, alone=alone)
+
+    question = replace(WAVES, device_bytes=20 * GIB)
+    chosen = InStep(Noting(question)).choice(AUTO, told.append)
+    assert alone_too
+    assert chosen is not None
+    assert chosen == InStep(Search(question)).choice(AUTO)
+    assert len(told) == 1
+    assert told[0].tokens_per_s >= 0.99 * chosen.tokens_per_s
 
 
 def test_what_comes_over_time_or_alone_is_chosen_by_its_steady_state() -> None:

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from typing import NamedTuple
@@ -10,31 +10,18 @@ from typing import NamedTuple
 from tandem.planner.footprint import Footprint
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
+from tandem.planner.relaxation.bounded import Bounded, Ceiling, Start
 from tandem.planner.relaxation.cohort_times import has_closed_form, least_token_s
 from tandem.planner.relaxation.homes import LayerHome
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
-from tandem.planner.relaxation.shares import Shares, Start, least_shares
+from tandem.planner.relaxation.shares import least_shares
 from tandem.planner.relaxation.sweep_kinds import WeightedKinds, least_ratio, weighted_kinds
 from tandem.planner.relaxation.way import Way, homes_of, joined, ways
 from tandem.planner.room import MAX_COHORT_ROWS
 
 LEAF_RATIO = 1.015
 """Of the tokens that a sweep serves; a bound is at most this much too high."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounded:
-    """Some rows of one way.
-
-    Attributes:
-        tokens_per_s: that nothing of it exceeds.
-    """
-
-    way: Way
-    rows: Rows
-    tokens_per_s: float
-    shares: Shares
 
 
 class _Unsolved(NamedTuple):
@@ -49,29 +36,6 @@ class _Unsolved(NamedTuple):
     rows: Rows
     start: Start | None = None
     is_known: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """What no plan exceeds.
-
-    Attributes:
-        ranges: of rows, the most promising ones, that which reaches it first; none: nothing fits.
-        programmes: how many were solved.
-    """
-
-    ranges: tuple[Bounded, ...]
-    programmes: int
-
-    @property
-    def best(self) -> Bounded | None:
-        """The range that reaches it; None: nothing fits."""
-        return self.ranges[0] if self.ranges else None
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Of any plan; with one request at a time, the inverse of latency."""
-        return 0.0 if self.best is None else self.best.tokens_per_s
 
 
 class Ceilings:

@@ -10,7 +10,7 @@ from tandem.planner.elsewhere import CPU_HOMES, Elsewhere
 from tandem.planner.footprint import Footprint
 from tandem.planner.passing import enough_prompts_here
 from tandem.planner.question import Question
-from tandem.planner.relaxation.ceiling import Bounded
+from tandem.planner.relaxation.bounded import Bounded
 from tandem.planner.relaxation.homes import (
     EXPERTS_STREAMED,
     MLPS_STREAMED,

@@ -7,11 +7,10 @@ rate.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.relaxation.attention_shares import AttentionForms, Form, attention_forms
+from tandem.planner.relaxation.bounded import Shares, Start
 from tandem.planner.relaxation.fixed_costs import (
     LEFT_OUT,
     carried_by,
@@ -30,34 +29,7 @@ from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
 
-if TYPE_CHECKING:
-    from tandem.planner.relaxation.highs import Basis
-
 _LENT: frozenset[LayerHome] = frozenset(("host", "host-mlp", "experts-host"))
-
-
-class Start(NamedTuple):
-    """The basis of a programme of so many rows and columns."""
-
-    size: tuple[int, int]
-    basis: "Basis"
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """The optimum for some rows.
-
-    Attributes:
-        token_s: per output token, of all requests; alone, of the request's.
-        layers: how many have which home.
-        hosted: share of the KV that lies on the host, of rows that take part in all layers.
-        start: where the programmes of ranges near by may begin; None: that is of no interest.
-    """
-
-    token_s: float
-    layers: Mapping[LayerHome, float]
-    hosted: float
-    start: Start | None
 
 
 def least_shares(prices: Prices, way: Way, rows: Rows, start: Start | None = None) -> Shares | None:

@@ -67,6 +67,7 @@ class Kinds:
         hopeless: frozenset[Kind],
     ) -> None:
         self._q, self._candidates = question, candidates
+        self._layers: int = question.movable_layers  # thousands are told by them
         self._sweeps, self._lending, self._predictor = sweeps, lending, predictor
         self._glances = glances
         reached: dict[Kind, float] = {} if like is None else like.reached()
@@ -82,7 +83,7 @@ class Kinds:
         the CPU computes, whether some layers are read from disk, whether MLPs alone are streamed,
         whether mixtures are elsewhere in part, and where prompts are read.
         """
-        streamed, layers = candidate.streamed, self._q.movable_layers
+        streamed, layers = candidate.streamed, self._layers
         share = 0 if streamed == 0 else 2 if streamed >= layers - 1 else 1
         how = candidate.how if candidate.on_cpu else None
         reads, split = candidate.on_disk > 0, candidate.experts > 0
@@ -104,7 +105,7 @@ class Kinds:
 
     def _piled(self, policy: Policy, least: float) -> dict[Kind, KindPile]:
         piles: dict[Kind, KindPile] = {}
-        layers, lent = self._q.movable_layers, "host" in policy.homes
+        layers, lent = self._layers, "host" in policy.homes
         looks = self._predictor.rough_bound, self._bound_of
         for part in _PARTS:
             if set(part.strategies).isdisjoint(policy.strategies):

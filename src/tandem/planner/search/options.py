@@ -20,6 +20,7 @@ class Options:
 
     def __init__(self, question: Question, footprint: Footprint, predictor: Predictor) -> None:
         self._q, self._footprint, self._predictor = question, footprint, predictor
+        self._layers: int = question.movable_layers
         self._known: dict[Candidate, Option] = {}
 
     def of(self, candidate: Candidate) -> Option:
@@ -41,13 +42,12 @@ class Options:
         """Whether a policy allows it, the model is deep enough for it, its cohorts are of use and
         have rows beside them where they need some, and it fits.
         """
-        if candidate.has_cohorts and not self._q.cohorts_are_of_use:
-            return False
-        if candidate.has_cohorts and self._q.model.num_layers < LEAST_COHORT_LAYERS:
-            return False
-        if candidate.needs_rows_beside and not candidate.device_rows:
-            return False
-        allowed = policy.allows(candidate, self._q.movable_layers)
+        if candidate.has_cohorts:
+            if not self._q.cohorts_are_of_use or self._q.model.num_layers < LEAST_COHORT_LAYERS:
+                return False
+            if candidate.needs_rows_beside and not candidate.device_rows:
+                return False
+        allowed = policy.allows(candidate, self._layers)
         return allowed and self._footprint.fits(candidate)
 
     def better(self, best: Option | None, option: Option | None) -> Option | None:
@@ -74,13 +74,14 @@ class Options:
     ) -> dict[Hashable, Option]:
         """Of those that are known, the best of each group."""
         bests: dict[Hashable, Option] = {}
+        most_per_s: dict[Hashable, float] = {}
         for option in self._known.values():
-            key = group(option.candidate)
-            known = bests.get(key)
-            if known is not None and known.tokens_per_s >= option.tokens_per_s:
+            key, tokens_per_s = group(option.candidate), option.tokens_per_s
+            known_per_s = most_per_s.get(key)
+            if known_per_s is not None and known_per_s >= tokens_per_s:
                 continue
             if self.in_time(option) and self.possible(option.candidate, policy):
-                bests[key] = option
+                bests[key], most_per_s[key] = option, tokens_per_s
         return bests
 
     def as_fast_as(self, best: Option, policy: Policy) -> list[Option]:

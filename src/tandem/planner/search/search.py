@@ -18,7 +18,7 @@ from tandem.planner.option import Option
 from tandem.planner.policies import GPU_ONLY_BESIDE_CPU, POLICIES, Policy
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
-from tandem.planner.relaxation.ceiling import Ceiling, Ceilings
+from tandem.planner.relaxation.bounded import Ceiling
 from tandem.planner.relaxation.rounding import roundings
 from tandem.planner.search.candidates import Candidates
 from tandem.planner.search.climbing import CLOSE, Climbing
@@ -133,6 +133,9 @@ class Search:
         self._coming[key] = self._aside.begin(partial(self._find_ceiling, policy, step_tokens))
 
     def _find_ceiling(self, policy: Policy, step_tokens: int) -> Ceiling:
+        # where there is another process, it alone has any use for these
+        from tandem.planner.relaxation.ceiling import Ceilings
+
         ceilings = Ceilings(self.question, self.footprint, policy, steps=(step_tokens,))
         ranges = _RANGES if self._is_rounded(policy) and not step_tokens else 1
         return ceilings.with_runners_up(ranges)
