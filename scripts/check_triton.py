@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from tandem.kernels.product_tiles import ProductCut, cut_groups
 from tandem.kernels.triton_append import append_codes, append_floats
 from tandem.kernels.triton_attention import attend_tiles, merge_splits, merge_tiers
+from tandem.kernels.triton_dequantize import dequantize_codes
 from tandem.kernels.triton_expert_products import STAGES as EXPERT_STAGES
 from tandem.kernels.triton_expert_products import expert_tile
 from tandem.kernels.triton_experts import (
@@ -33,7 +35,9 @@ from tandem.kernels.triton_experts import (
     multiply_expert_codes,
     multiply_expert_floats,
 )
-from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
+from tandem.kernels.triton_groups import multiply_groups
+from tandem.kernels.triton_linear import multiply_codes
+from tandem.kernels.triton_matrix_products import ROW_OUTPUTS, ROW_SPANS, ROW_WARPS
 from tandem.kernels.triton_plan import (
     DECODE_SPLIT_KEYS,
     MAX_SPLITS,
@@ -43,10 +47,11 @@ from tandem.kernels.triton_plan import (
     prefill_shape,
 )
 from tandem.kernels.triton_products import (
-    DEQUANTIZED_BYTES,
+    DEQUANTIZED_SPANS,
     cut_product,
     most_rows_fused,
 )
+from tandem.kernels.triton_row import multiply_row
 from tandem.kernels.triton_row_operations import (
     COLUMNS_AT_ONCE,
     GATED_ACTIVATIONS,
@@ -75,7 +80,7 @@ MOST_SPILLED = 512  # bytes of a thread, which the first cache holds for all thr
 _FP8 = WeightFormat(8, 128, floats=True)
 CODE_BITS = {"int8": 8, "int4": 4}
 BLOCK_SIZE = 64
-_SIZES = ("inputs", "outputs", "groups")  # multiples of 16
+_SIZES = ("inputs", "outputs", "groups", "size")  # multiples of 16
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 
@@ -175,26 +180,56 @@ def _scales(format: WeightFormat | None) -> str:
 
 
 def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Case]:
-    """One row, and as many as are multiplied by codes; weights dequantized before."""
+    """One row, and up to as many as are multiplied by codes; weights dequantized before."""
     types = {"x": f"*{query}", "codes": "*u8", "scales": _scales(format), "zeros": "*u8"}
     types |= {"bias": f"*{query}", "y": f"*{query}", "weight": f"*{query}"}
-    types |= dict.fromkeys(("rows", "outputs", "groups", "split_groups"), "i32")
+    types |= {"parts": "*fp32", "counters": "*i32"}
+    numbers = ("rows", "outputs", "groups", "split_groups", "splits", "size")
+    types |= dict.fromkeys(numbers, "i32")
     fixed: dict[str, Any] = {"GROUP": format.group, "CODE_BITS": format.bits}
-    unit = TritonDevice(100, has_dot)
-    for rows in (1, most_rows_fused(_BYTES[query], unit)):
-        shape = cut_product(format, 4096, 4096, rows, _BYTES[query], unit)
-        constants = fixed | {
-            "ROWS": shape.rows,
-            "OUTPUTS": shape.outputs,
-            "STEP_GROUPS": shape.step_groups,
-            "HAS_BIAS": True,
-            "USE_DOT": has_dot,
-        }
-        title = f"{rows} rows, {query} by {format}"
-        options = {"num_stages": shape.stages, "num_warps": shape.warps}
-        yield Case(title, multiply_codes, types, constants, options)
-    constants = fixed | {"BYTES": DEQUANTIZED_BYTES}
+    if has_dot and _BYTES[query] == 2:
+        yield from _on_matrix_units(query, format, types, fixed | {"ASM": True, "HAS_BIAS": True})
+    else:
+        unit = TritonDevice(100, has_dot)
+        for rows in (1, most_rows_fused(_BYTES[query], unit)):
+            shape = cut_product(format, 4096, 4096, rows, _BYTES[query], unit)
+            constants = fixed | {
+                "ROWS": shape.rows,
+                "OUTPUTS": shape.outputs,
+                "STEP_GROUPS": shape.step_groups,
+                "HAS_BIAS": True,
+                "USE_DOT": has_dot,
+            }
+            title = f"{rows} rows, {query} by {format}"
+            options = {"num_stages": shape.stages, "num_warps": shape.warps}
+            yield Case(title, multiply_codes, types, constants, options)
+    constants = fixed | {"SPANS": DEQUANTIZED_SPANS, "ASM": True}
     yield Case(f"{format} to {query}", dequantize_codes, types, constants, {})
+
+
+def _on_matrix_units(
+    query: str, format: WeightFormat, types: dict[str, str], fixed: dict[str, Any]
+) -> Iterator[Case]:
+    """Every tile once."""
+    if not format.floats:
+        constants = fixed | {"OUTPUTS": ROW_OUTPUTS, "SPANS": ROW_SPANS}
+        title = f"a row, {query} by {format}"
+        yield Case(title, multiply_row, types, constants, {"num_warps": ROW_WARPS})
+    cuts = dict[ProductCut, None]()  # in their order
+    for rows in (8, 16, 32, 64, 128):
+        for outputs in (4096, 16384):
+            cut = cut_groups(format, outputs, 4096, rows, 100)
+            cuts[replace(cut, splits=1, split_groups=1)] = None
+    for cut in cuts:
+        tile = cut.tile
+        constants = fixed | {
+            "ROWS": tile.rows,
+            "OUTPUTS": tile.outputs,
+            "STEP_GROUPS": cut.step_groups,
+        }
+        title = f"{tile.rows} x {tile.outputs}, {query} by {format}"
+        options = {"num_stages": tile.stages, "num_warps": tile.warps}
+        yield Case(title, multiply_groups, types, constants, options)
 
 
 def experts(query: str, format: WeightFormat | None, *, has_dot: bool) -> Iterator[Case]:
