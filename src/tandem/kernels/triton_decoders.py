@@ -15,6 +15,7 @@ import triton.language as tl
 from tandem.kernels.triton_floats import narrow_values
 
 # pyright: reportUnknownMemberType=false, reportUntypedFunctionDecorator=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false
 
 
 def _halves_text(magic: str, one: str, kind: str) -> str:

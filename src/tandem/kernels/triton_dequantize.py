@@ -9,6 +9,7 @@ import triton.language as tl
 from tandem.kernels.triton_decoders import float_values, wide_bytes, wide_halves
 
 # pyright: reportUnknownMemberType=false, reportUntypedFunctionDecorator=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false
 
 SPAN_BYTES = 8  # of a thread: as many as make 16 bytes of elements of 16 bits, or twice so many
 _SPAN = tl.constexpr(SPAN_BYTES)

@@ -10,6 +10,7 @@ import triton.language as tl
 from tandem.kernels.triton_decoders import byte_steps, float_values, half_steps, load_zeros
 
 # pyright: reportUnknownMemberType=false, reportUntypedFunctionDecorator=false, reportOperatorIssue=false
+# pyright: reportGeneralTypeIssues=false
 
 
 @triton.jit
