@@ -4,6 +4,7 @@ Measured on an H100 with maps of 14336 x 4096, 4096 x 14336 and 6144 x 4096 (ADR
 """
 
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 
 from tandem.spec.weight_format import WeightFormat
@@ -84,6 +85,7 @@ _FLOATS = (
 _WIDE_FLOATS = (*_FLOATS[:3], ProductTile(64, 64, 64, 4, 4, 2), _FLOATS[4])
 
 
+@cache
 def cut_groups(
     format: WeightFormat, outputs: int, inputs: int, rows: int, processors: int
 ) -> ProductCut:
