@@ -78,6 +78,7 @@ STORED = ("fp8", "int8", "int4")  # beside what queries are
 QUERIES = ("fp16", "bf16", "fp32")
 MOST_SPILLED = 512  # bytes of a thread, which the first cache holds for all threads of a program
 _FP8 = WeightFormat(8, 128, floats=True)
+TILE_ROWS = (8, 16, 32, 64, 128)  # of products on matrix units
 CODE_BITS = {"int8": 8, "int4": 4}
 BLOCK_SIZE = 64
 _SIZES = ("inputs", "outputs", "groups", "size")  # multiples of 16
@@ -179,7 +180,9 @@ def _scales(format: WeightFormat | None) -> str:
     return "*fp32" if format is not None and format.floats else "*fp16"
 
 
-def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Case]:
+def products(
+    query: str, format: WeightFormat, *, has_dot: bool, tile_rows: tuple[int, ...] = TILE_ROWS
+) -> Iterator[Case]:
     """One row, and up to as many as are multiplied by codes; weights dequantized before."""
     types = {"x": f"*{query}", "codes": "*u8", "scales": _scales(format), "zeros": "*u8"}
     types |= {"bias": f"*{query}", "y": f"*{query}", "weight": f"*{query}"}
@@ -188,10 +191,12 @@ def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Cas
     types |= dict.fromkeys(numbers, "i32")
     fixed: dict[str, Any] = {"GROUP": format.group, "CODE_BITS": format.bits}
     if has_dot and _BYTES[query] == 2:
-        yield from _on_matrix_units(query, format, types, fixed | {"ASM": True, "HAS_BIAS": True})
+        built_in = fixed | {"ASM": True, "HAS_BIAS": True}
+        yield from _on_matrix_units(query, format, types, built_in, tile_rows)
     else:
         unit = TritonDevice(100, has_dot)
-        for rows in (1, most_rows_fused(_BYTES[query], unit)):
+        most = most_rows_fused(_BYTES[query], unit)
+        for rows in (most,) if has_dot else (1, most):  # on matrix units one row is a tile, too
             shape = cut_product(format, 4096, 4096, rows, _BYTES[query], unit)
             constants = fixed | {
                 "ROWS": shape.rows,
@@ -208,15 +213,19 @@ def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Cas
 
 
 def _on_matrix_units(
-    query: str, format: WeightFormat, types: dict[str, str], fixed: dict[str, Any]
+    query: str,
+    format: WeightFormat,
+    types: dict[str, str],
+    fixed: dict[str, Any],
+    tile_rows: tuple[int, ...],
 ) -> Iterator[Case]:
-    """Every tile once."""
+    """Every tile of so many rows once."""
     if not format.floats:
         constants = fixed | {"OUTPUTS": ROW_OUTPUTS, "SPANS": ROW_SPANS}
         title = f"a row, {query} by {format}"
         yield Case(title, multiply_row, types, constants, {"num_warps": ROW_WARPS})
     cuts = dict[ProductCut, None]()  # in their order
-    for rows in (8, 16, 32, 64, 128):
+    for rows in tile_rows:
         for outputs in (4096, 16384):
             cut = cut_groups(format, outputs, 4096, rows, 100)
             cuts[replace(cut, splits=1, split_groups=1)] = None
@@ -301,6 +310,9 @@ def all_cases(capability: int) -> Iterator[Case]:
                     yield from attention(label, "bf16", stored, has_dot=dot)
     for query in QUERIES:
         for format in (WeightFormat(4, 128), WeightFormat(8, 128), _FP8, WeightFormat(4, 32)):
+            # float16 is decoded otherwise than bfloat16, and multiplied alike
+            if query == "fp16" and capability not in (75, 80, 90):
+                continue
             if format.group == 128 or (is_ampere and query == "bf16"):
                 yield from products(query, format, has_dot=dot)
         for format in (None, WeightFormat(4, 128), WeightFormat(8, 128), _FP8):
@@ -314,8 +326,9 @@ def quick_cases() -> Iterator[Case]:
     yield from rows(("bf16",))
     for stored in ("bf16", "fp8", "int4"):
         yield next(attention("32/8/128", "bf16", stored, has_dot=True))
-    yield from products("bf16", WeightFormat(4, 128), has_dot=True)
-    yield from products("bf16", _FP8, has_dot=True)
+    for format in (WeightFormat(4, 128), _FP8):
+        yield from products("bf16", format, has_dot=True, tile_rows=TILE_ROWS[:1])
+    yield next(products("fp32", WeightFormat(4, 128), has_dot=True))
     for format in (None, WeightFormat(4, 128)):
         yield next(experts("bf16", format, has_dot=True))
 

@@ -9,9 +9,11 @@ from tandem.devices.cuda.device import stream_handle
 
 
 class SplitMemory(NamedTuple):
-    """Attributes:
-    counters: int32, zeros whenever no kernel runs: kernels leave them so.
-    no_parts: float32, in place of parts that there are not.
+    """What products that may be divided along their inputs have beside their parts.
+
+    Attributes:
+        counters: int32, zeros whenever no kernel runs: kernels leave them so.
+        no_parts: float32, in place of parts that there are not.
     """
 
     counters: torch.Tensor
@@ -21,9 +23,12 @@ class SplitMemory(NamedTuple):
 def split_memory(device: torch.device, count: int) -> SplitMemory:
     """The current stream's, kept: two kernels that run at once must not share counters.
 
-    Graphs have those of the stream that recorded them, which launches them one after another. They
-    are made at the first call, which must not be recorded: what records runs the work before, since
-    libraries keep memory for each stream in the same way.
+    Graphs have those of the stream that recorded them, which is their engine's own; the engine
+    launches them one after another. They are made at the first call, which must not be recorded:
+    what records runs the work before, since libraries keep memory for each stream in the same way.
+
+    Args:
+        count: of counters.
 
     Raises:
         RuntimeError: a stream's first call is being recorded.
