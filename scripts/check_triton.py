@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from tandem.kernels.product_tiles import ProductCut, cut_groups
 from tandem.kernels.triton_append import append_codes, append_floats
 from tandem.kernels.triton_attention import attend_tiles, merge_splits, merge_tiers
+from tandem.kernels.triton_dequantize import dequantize_codes
 from tandem.kernels.triton_expert_products import STAGES as EXPERT_STAGES
 from tandem.kernels.triton_expert_products import expert_tile
 from tandem.kernels.triton_experts import (
@@ -33,7 +35,9 @@ from tandem.kernels.triton_experts import (
     multiply_expert_codes,
     multiply_expert_floats,
 )
-from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
+from tandem.kernels.triton_groups import multiply_groups
+from tandem.kernels.triton_linear import multiply_codes
+from tandem.kernels.triton_matrix_products import ROW_OUTPUTS, ROW_SPANS, ROW_WARPS
 from tandem.kernels.triton_plan import (
     DECODE_SPLIT_KEYS,
     MAX_SPLITS,
@@ -43,10 +47,11 @@ from tandem.kernels.triton_plan import (
     prefill_shape,
 )
 from tandem.kernels.triton_products import (
-    DEQUANTIZED_BYTES,
+    DEQUANTIZED_SPANS,
     cut_product,
     most_rows_fused,
 )
+from tandem.kernels.triton_row import multiply_row
 from tandem.kernels.triton_row_operations import (
     COLUMNS_AT_ONCE,
     GATED_ACTIVATIONS,
@@ -73,9 +78,10 @@ STORED = ("fp8", "int8", "int4")  # beside what queries are
 QUERIES = ("fp16", "bf16", "fp32")
 MOST_SPILLED = 512  # bytes of a thread, which the first cache holds for all threads of a program
 _FP8 = WeightFormat(8, 128, floats=True)
+TILE_ROWS = (8, 16, 32, 64, 128)  # of products on matrix units
 CODE_BITS = {"int8": 8, "int4": 4}
 BLOCK_SIZE = 64
-_SIZES = ("inputs", "outputs", "groups")  # multiples of 16
+_SIZES = ("inputs", "outputs", "groups", "size")  # multiples of 16
 _BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 
@@ -174,27 +180,65 @@ def _scales(format: WeightFormat | None) -> str:
     return "*fp32" if format is not None and format.floats else "*fp16"
 
 
-def products(query: str, format: WeightFormat, *, has_dot: bool) -> Iterator[Case]:
-    """One row, and as many as are multiplied by codes; weights dequantized before."""
+def products(
+    query: str, format: WeightFormat, *, has_dot: bool, tile_rows: tuple[int, ...] = TILE_ROWS
+) -> Iterator[Case]:
+    """One row, and up to as many as are multiplied by codes; weights dequantized before."""
     types = {"x": f"*{query}", "codes": "*u8", "scales": _scales(format), "zeros": "*u8"}
     types |= {"bias": f"*{query}", "y": f"*{query}", "weight": f"*{query}"}
-    types |= dict.fromkeys(("rows", "outputs", "groups", "split_groups"), "i32")
+    types |= {"parts": "*fp32", "counters": "*i32"}
+    numbers = ("rows", "outputs", "groups", "split_groups", "splits", "size")
+    types |= dict.fromkeys(numbers, "i32")
     fixed: dict[str, Any] = {"GROUP": format.group, "CODE_BITS": format.bits}
-    unit = TritonDevice(100, has_dot)
-    for rows in (1, most_rows_fused(_BYTES[query], unit)):
-        shape = cut_product(format, 4096, 4096, rows, _BYTES[query], unit)
-        constants = fixed | {
-            "ROWS": shape.rows,
-            "OUTPUTS": shape.outputs,
-            "STEP_GROUPS": shape.step_groups,
-            "HAS_BIAS": True,
-            "USE_DOT": has_dot,
-        }
-        title = f"{rows} rows, {query} by {format}"
-        options = {"num_stages": shape.stages, "num_warps": shape.warps}
-        yield Case(title, multiply_codes, types, constants, options)
-    constants = fixed | {"BYTES": DEQUANTIZED_BYTES}
+    if has_dot and _BYTES[query] == 2:
+        built_in = fixed | {"ASM": True, "HAS_BIAS": True}
+        yield from _on_matrix_units(query, format, types, built_in, tile_rows)
+    else:
+        unit = TritonDevice(100, has_dot)
+        most = most_rows_fused(_BYTES[query], unit)
+        for rows in (most,) if has_dot else (1, most):  # on matrix units one row is a tile, too
+            shape = cut_product(format, 4096, 4096, rows, _BYTES[query], unit)
+            constants = fixed | {
+                "ROWS": shape.rows,
+                "OUTPUTS": shape.outputs,
+                "STEP_GROUPS": shape.step_groups,
+                "HAS_BIAS": True,
+                "USE_DOT": has_dot,
+            }
+            title = f"{rows} rows, {query} by {format}"
+            options = {"num_stages": shape.stages, "num_warps": shape.warps}
+            yield Case(title, multiply_codes, types, constants, options)
+    constants = fixed | {"SPANS": DEQUANTIZED_SPANS, "ASM": True}
     yield Case(f"{format} to {query}", dequantize_codes, types, constants, {})
+
+
+def _on_matrix_units(
+    query: str,
+    format: WeightFormat,
+    types: dict[str, str],
+    fixed: dict[str, Any],
+    tile_rows: tuple[int, ...],
+) -> Iterator[Case]:
+    """Every tile of so many rows once."""
+    if not format.floats:
+        constants = fixed | {"OUTPUTS": ROW_OUTPUTS, "SPANS": ROW_SPANS}
+        title = f"a row, {query} by {format}"
+        yield Case(title, multiply_row, types, constants, {"num_warps": ROW_WARPS})
+    cuts = dict[ProductCut, None]()  # in their order
+    for rows in tile_rows:
+        for outputs in (4096, 16384):
+            cut = cut_groups(format, outputs, 4096, rows, 100)
+            cuts[replace(cut, splits=1, split_groups=1)] = None
+    for cut in cuts:
+        tile = cut.tile
+        constants = fixed | {
+            "ROWS": tile.rows,
+            "OUTPUTS": tile.outputs,
+            "STEP_GROUPS": cut.step_groups,
+        }
+        title = f"{tile.rows} x {tile.outputs}, {query} by {format}"
+        options = {"num_stages": tile.stages, "num_warps": tile.warps}
+        yield Case(title, multiply_groups, types, constants, options)
 
 
 def experts(query: str, format: WeightFormat | None, *, has_dot: bool) -> Iterator[Case]:
@@ -266,6 +310,9 @@ def all_cases(capability: int) -> Iterator[Case]:
                     yield from attention(label, "bf16", stored, has_dot=dot)
     for query in QUERIES:
         for format in (WeightFormat(4, 128), WeightFormat(8, 128), _FP8, WeightFormat(4, 32)):
+            # float16 is decoded otherwise than bfloat16, and multiplied alike
+            if query == "fp16" and capability not in (75, 80, 90):
+                continue
             if format.group == 128 or (is_ampere and query == "bf16"):
                 yield from products(query, format, has_dot=dot)
         for format in (None, WeightFormat(4, 128), WeightFormat(8, 128), _FP8):
@@ -279,8 +326,9 @@ def quick_cases() -> Iterator[Case]:
     yield from rows(("bf16",))
     for stored in ("bf16", "fp8", "int4"):
         yield next(attention("32/8/128", "bf16", stored, has_dot=True))
-    yield from products("bf16", WeightFormat(4, 128), has_dot=True)
-    yield from products("bf16", _FP8, has_dot=True)
+    for format in (WeightFormat(4, 128), _FP8):
+        yield from products("bf16", format, has_dot=True, tile_rows=TILE_ROWS[:1])
+    yield next(products("fp32", WeightFormat(4, 128), has_dot=True))
     for format in (None, WeightFormat(4, 128)):
         yield next(experts("bf16", format, has_dot=True))
 

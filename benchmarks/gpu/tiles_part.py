@@ -51,8 +51,6 @@ KNOBS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
         "prefill_warps": (2, 8),
     },
     "product": {
-        "product_rows": (32, 128),
-        "product_outputs": (32, 128),
         "product_stages": (2, 4, 5),
         "product_warps": (2, 8),
     },
@@ -107,7 +105,8 @@ class _Sweep:
                 if self._unit.has_dot:
                     name = f"prefill, {self._sizes.prompt}, {heads}, KV {kv}"
                     made[name] = partial(self._prefill, heads, kv)
-        for outputs, inputs in self._sizes.matrices:
+        # products on matrix units are not cut by these sizes
+        for outputs, inputs in () if self._unit.has_dot else self._sizes.matrices:
             for format in self._sizes.formats:
                 for rows in self._sizes.rows:
                     name = f"product, {outputs} x {inputs}, {format}, {rows} rows"

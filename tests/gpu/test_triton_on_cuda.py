@@ -4,16 +4,21 @@ Tests are small: each has a process of its own where kernels are compiled for th
 """
 
 import unittest
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from tests.gpu.exact_attention import exact_attention
 
+from tandem.devices.cuda.graphs import CudaGraphs
 from tandem.kernels import triton_support
 from tandem.kernels.narrow_floats import encode
 from tandem.kernels.pages import PageShape
 from tandem.kernels.quantized_pages import pair_rows
 from tandem.kernels.tier_kernels import ReferenceKernels
+from tandem.models.weight_layout import Affine
 from tandem.plan.binding import TierAttention
 from tandem.quant.quantize import quantize
 from tandem.quant.quantized_weight import QuantizedWeight
@@ -159,19 +164,58 @@ def _check_weights(format: WeightFormat) -> None:
     unit = triton_support.unit_of(device)
     assert unit is not None
     generator = torch.Generator().manual_seed(3)
-    weight = _quantized(torch.randn(1000, 1024, generator=generator), format)
+    weight = _quantized(torch.randn(1000, 2048, generator=generator), format)
     ours = QuantizedWeight(
         format, weight.q.to(device), weight.scales.to(device), weight.zeros.to(device)
     )
     for dtype, limit in _TOLERANCE.items():
         rounded = weight.dequantize().to(dtype)
         assert torch.equal(dequantize(ours, dtype).cpu(), rounded), (format, dtype)
-        for rows in (1, 4, 16) if dtype is torch.float32 or not unit.has_dot else (1, 17, 128):
-            x = torch.randn(rows, 1024, generator=generator).to(dtype)
-            found = multiply(x.to(device), ours, None, unit).cpu().double()
-            expected = x.double() @ rounded.double().T
-            size = x.double().abs() @ rounded.double().abs().T
-            assert bool(((found - expected).abs() <= limit * size).all()), (format, dtype, rows)
+        if dtype is torch.float32 or not unit.has_dot:
+            for rows in (1, 4, 16):
+                x = torch.randn(rows, 2048, generator=generator).to(dtype)
+                found = multiply(x.to(device), ours, None, unit).cpu().double()
+                expected = x.double() @ rounded.double().T
+                size = x.double().abs() @ rounded.double().abs().T
+                assert bool(((found - expected).abs() <= limit * size).all()), (format, dtype, rows)
+        else:
+            _check_matrix_units(weight, ours, dtype, unit)
+
+
+def _check_matrix_units(
+    weight: QuantizedWeight,
+    ours: QuantizedWeight,
+    dtype: torch.dtype,
+    unit: triton_support.TritonDevice,
+) -> None:
+    """Codes are exact in 16 bits, and so results but for their own rounding: few variants are
+    compiled for these rows; of the last ones, weights are dequantized before.
+    """
+    from tandem.models.linear import quantized_linear
+
+    exact, device = weight.dequantize().double(), ours.q.device
+    x = torch.randn(300, 2048, generator=torch.Generator().manual_seed(4)).to(dtype)
+    expected, size = x.double() @ exact.T, x.double().abs() @ exact.abs().T
+    # of few processors, tiles are the largest
+    units = {128: replace(unit, processors=4)}
+    for rows in (1, 3, 16, 40, 64, 100, 128, 300):
+        affine, taken = Affine(ours.q, None, ours), x[:rows].to(device)
+        found = quantized_linear(affine, ours, taken, units.get(rows, unit))
+        off = (found.cpu().double() - expected[:rows]).abs()
+        share = torch.finfo(dtype).eps if rows > 128 else 2e-5
+        limit = torch.finfo(dtype).eps * expected[:rows].abs() + share * size[:rows]
+        assert bool((off <= limit).all()), (ours.format, dtype, rows)
+        if rows == 3:
+            _check_recorded(partial(quantized_linear, affine, ours, taken, unit), found)
+
+
+def _check_recorded(work: Callable[[], torch.Tensor], expected: torch.Tensor) -> None:
+    """Counters of a graph are ready for its next launch, and its splits add up as before."""
+    launch, result = CudaGraphs(expected.device).record(work)
+    for _ in range(3):
+        result.zero_()
+        launch()
+        assert torch.equal(result, expected)
 
 
 def _quantized(weight: torch.Tensor, format: WeightFormat) -> QuantizedWeight:

@@ -31,7 +31,8 @@ MOST_EXPERT_ROWS_WITHOUT_DOT = 64
 """Of an expert on average: its weights are read for each tile of them."""
 _ELEMENTS_AT_ONCE = 1 << 22  # dequantized
 _KERNELS_OF_A_PART = 3  # it is dequantized, multiplied, and its result put in place
-# Maps of few outputs are divided along their inputs, too; two kernels add up and round.
+# Maps of few outputs are divided along their inputs, too; two kernels add up and round, but not on
+# matrix units in 16 bits, where the last part's own kernel does.
 _SPLIT_KERNELS, _TILE_OUTPUTS, _LEAST_INPUTS = 2, 32, 1024
 _TILES_ENOUGH = 256  # two for each multiprocessor of a usual card
 
@@ -53,7 +54,7 @@ class CodeKernels:
     Attributes:
         most_rows: by codes, in registers; None: any number.
         most_expert_rows: likewise, of an expert in the mean, since all are multiplied at once.
-        splits: maps of few outputs take kernels more.
+        splits: maps of few outputs take kernels more, which add up their parts.
     """
 
     most_rows: int | None = None
@@ -80,7 +81,11 @@ def gpu_kernels(facts: AcceleratorFacts, dtype: DType) -> CodeKernels:
     capability = facts.compute_capability
     has_dot = capability is None or capability >= MATRIX_UNITS_FROM
     most = most_rows_by_codes(dtype.size_bytes, has_dot=has_dot)
-    return CodeKernels(most, None if has_dot else MOST_EXPERT_ROWS_WITHOUT_DOT, splits=True)
+    return CodeKernels(
+        most,
+        None if has_dot else MOST_EXPERT_ROWS_WITHOUT_DOT,
+        splits=not has_dot or dtype.size_bytes > 2,
+    )
 
 
 class _Read(NamedTuple):

@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any
 
 _FOLDER = "tiles"
-_POWERS = ("prefill_rows", "key_bytes", "product_rows", "product_outputs", "warps")
-_LEAST_DOT = 16  # rows and columns of the smallest product on matrix units
+_POWERS = ("prefill_rows", "key_bytes", "warps")
+_LEAST_DOT = 16  # rows of the smallest product on matrix units
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,8 @@ class TileSettings:
         prefill_rows: query tokens times heads of a group, in a tile of a prompt.
         decode_key_bytes, prefill_key_bytes: of a tile of keys, in the queries' type.
         decode_stages, prefill_stages: of keys and values on their way into shared memory.
-        product_rows: of a tile of activations of 16 bits, at most.
-        product_outputs: of a tile of more than 16 rows.
-        product_stages: of codes on their way into registers.
+        product_stages: of codes on their way into registers, where products are of float32 or have
+            no matrix units; others are cut by `product_tiles.py`.
         decode_warps, prefill_warps, product_warps: of a program.
         least_copy_bytes: of a launch, on average, for copy engines to be worth it: 512 KiB take
             some 10 us at 50 GB/s, while Python needs about as long to launch one.
@@ -43,8 +42,6 @@ class TileSettings:
     prefill_key_bytes: int = 16 << 10
     prefill_stages: int = 2
     prefill_warps: int = 4
-    product_rows: int = 64
-    product_outputs: int = 64
     product_stages: int = 3
     product_warps: int = 4
     least_copy_bytes: int = 512 << 10
@@ -56,9 +53,8 @@ class TileSettings:
                 raise ValueError(f"{field.name} must be a positive integer, not {value!r}")
             if field.name.endswith(_POWERS) and value & (value - 1):
                 raise ValueError(f"{field.name} must be a power of two, not {value}")
-        least = min(self.prefill_rows, self.product_rows, self.product_outputs)
-        if least < _LEAST_DOT:
-            raise ValueError(f"tiles have {_LEAST_DOT} rows and outputs at least, not {least}")
+        if self.prefill_rows < _LEAST_DOT:
+            raise ValueError(f"tiles have {_LEAST_DOT} rows at least, not {self.prefill_rows}")
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> "TileSettings":

@@ -1,4 +1,5 @@
-"""Products with quantized weights, and the weights themselves, as Triton kernels (contract 9).
+"""Products with quantized weights as Triton kernels (contract 9): of experts, and of a
+layer's maps in float32 or without matrix units. Others: `triton_groups.py`, `triton_row.py`.
 
 A byte of 4-bit codes holds elements i and 16 + i of a run of 32, so its halves are two products of
 half the depth each, with the inputs that belong to them: nothing is shuffled.
@@ -151,36 +152,3 @@ def multiply_codes(
         sums += tl.load(bias + out, mask=is_out, other=0.0).to(tl.float32)[None, :]
     place = (split.to(tl.int64) * rows + row)[:, None] * outputs + out[None, :]
     tl.store(y + place, sums.to(y.dtype.element_ty), mask=is_row[:, None] & is_out[None, :])
-
-
-@triton.jit
-def dequantize_codes(
-    codes,  # uint8 [outputs, bytes of a row]
-    scales,  # float16 [outputs, groups]; float32 if codes are e4m3 floats
-    zeros,  # uint8 [outputs, groups]; of floats there are none
-    weight,  # [outputs, inputs]
-    groups,
-    GROUP: tl.constexpr,
-    CODE_BITS: tl.constexpr,
-    BYTES: tl.constexpr,  # of a program
-):
-    """`(q - z) s`, of floats `q s`, in the type of `weight`.
-
-    Grid: [outputs, pieces of a row]; only the first may exceed 65,535.
-    """
-    GROUP_BYTES: tl.constexpr = GROUP * CODE_BITS // 8
-    out, piece = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    byte = piece * BYTES + tl.arange(0, BYTES)
-    is_byte = byte < groups * GROUP_BYTES
-    of_group = out * groups + byte // GROUP_BYTES
-    scale = tl.load(scales + of_group, mask=is_byte, other=0.0).to(tl.float32)
-    zero = _load_zeros(zeros, scales, of_group, is_byte)
-    code = tl.load(codes + out * (groups * GROUP_BYTES) + byte, mask=is_byte, other=0)
-    begin = piece * (BYTES * 8 // CODE_BITS) + _elements(BYTES, CODE_BITS)
-    target = weight + out * (groups * GROUP) + begin
-    low = code & 15 if CODE_BITS == 4 else code
-    value = _steps(low, zero, scales) * scale
-    tl.store(target, value.to(weight.dtype.element_ty), mask=is_byte)
-    if CODE_BITS == 4:
-        value = ((code >> 4).to(tl.float32) - zero) * scale
-        tl.store(target + _RUN // 2, value.to(weight.dtype.element_ty), mask=is_byte)

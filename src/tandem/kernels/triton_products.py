@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 
 from tandem.cost.quantized import most_rows_by_codes
-from tandem.kernels.triton_linear import dequantize_codes, multiply_codes
+from tandem.kernels.triton_dequantize import SPAN_BYTES, dequantize_codes
+from tandem.kernels.triton_linear import multiply_codes
+from tandem.kernels.triton_matrix_products import multiply_on_matrix_units
 from tandem.kernels.triton_plan import MIN_DOT, power_of_two
 from tandem.kernels.triton_support import TritonDevice
 from tandem.quant.quantized_weight import QuantizedWeight
 from tandem.spec.weight_format import WeightFormat
 
-DEQUANTIZED_BYTES = 1024  # of codes in a program
+DEQUANTIZED_SPANS = 256  # in a program
 _STEP_BYTES = 256  # of inputs of a row at a time
 _SPLIT_INPUTS = 512  # a split with fewer costs more to add up than it spreads
 _MAX_SPLITS = 16
@@ -44,16 +46,14 @@ def cut_product(
     element_bytes: int,
     unit: TritonDevice,
 ) -> ProductShape:
-    """Tiles that give every multiprocessor work.
+    """Tiles that give every multiprocessor work, of float32 or without matrix units.
 
     Args:
         element_bytes: of the type that is multiplied in.
     """
     padded = power_of_two(rows)
     if unit.has_dot:
-        most = unit.tiles.product_rows if element_bytes == 2 else MIN_DOT  # what registers hold
-        tile_rows = min(most, max(MIN_DOT, padded))
-        tile_outputs = unit.tiles.product_outputs if tile_rows > MIN_DOT else 32
+        tile_rows, tile_outputs = MIN_DOT, 32  # what registers hold of float32
     else:
         tile_rows, tile_outputs = padded, max(4, 32 // padded)
     programs = -(-outputs // tile_outputs) * -(-rows // tile_rows)
@@ -90,6 +90,8 @@ def multiply(
     x, rows = x.contiguous(), x.shape[0]
     if rows == 0:
         return x.new_empty((0, weight.outputs))
+    if unit.has_dot and x.element_size() == 2:
+        return multiply_on_matrix_units(x, weight, bias, unit.processors)
     shape = cut_product(weight.format, weight.outputs, weight.inputs, rows, x.element_size(), unit)
     divided = shape.splits > 1
     made = torch.float32 if divided else x.dtype
@@ -127,15 +129,16 @@ def dequantize(weight: QuantizedWeight, dtype: torch.dtype) -> Tensor:
     made = torch.empty((weight.outputs, weight.inputs), dtype=dtype, device=weight.q.device)
     if made.numel() == 0:
         return made
-    grid = (weight.outputs, -(-weight.q.shape[1] // DEQUANTIZED_BYTES))
-    cast("Any", dequantize_codes)[grid](
+    size = weight.q.numel()
+    cast("Any", dequantize_codes)[(-(-size // (DEQUANTIZED_SPANS * SPAN_BYTES)),)](
         weight.q,
         weight.scales,
         weight.zeros,
         made,
-        weight.inputs // weight.format.group,
+        size,
         GROUP=weight.format.group,
         CODE_BITS=weight.format.bits,
-        BYTES=DEQUANTIZED_BYTES,
+        SPANS=DEQUANTIZED_SPANS,
+        ASM=weight.q.is_cuda,
     )
     return made

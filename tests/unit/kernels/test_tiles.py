@@ -19,7 +19,7 @@ HEADS = HeadShape(kv_heads=8, group=4, row_elements=128, element_bytes=2)
     [
         ({"prefill_rows": 48}, "power of two"),
         ({"decode_key_bytes": 24 << 10}, "power of two"),
-        ({"product_rows": 8}, "16 rows"),
+        ({"prefill_rows": 8}, "16 rows"),
         ({"decode_stages": 0}, "positive integer"),
         ({"decode_stages": True}, "positive integer"),
         ({"prefill_row": 64}, "prefill_row"),

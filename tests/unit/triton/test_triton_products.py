@@ -107,10 +107,10 @@ def test_rows_of_a_wider_tensor_and_of_a_slice_of_outputs() -> None:
     check(whole.rows(20, 17), x)
 
 
-def test_the_second_side_of_no_grid_grows_with_the_outputs(
+def test_only_the_first_side_of_a_grid_grows_with_the_outputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    outputs, grids = 70_000, list[tuple[int, ...]]()  # CUDA allows 65,535 of the second side
+    outputs, grids = 9_000_000, list[tuple[int, ...]]()  # CUDA allows 65,535 of other sides
 
     class Kernel:
         def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
@@ -119,13 +119,13 @@ def test_the_second_side_of_no_grid_grows_with_the_outputs(
 
     monkeypatch.setattr(triton_products, "dequantize_codes", Kernel())
     weight = QuantizedWeight(
-        q=torch.zeros(outputs, 16, dtype=torch.uint8),
-        scales=torch.ones(outputs, 1, dtype=torch.float16),
-        zeros=torch.zeros(outputs, 1, dtype=torch.uint8),
+        q=torch.empty(outputs, 16, dtype=torch.uint8),
+        scales=torch.empty(outputs, 1, dtype=torch.float16),
+        zeros=torch.empty(outputs, 1, dtype=torch.uint8),
         format=WeightFormat(4, 32),
     )
     triton_products.dequantize(weight, torch.bfloat16)
-    assert grids == [(outputs, 1)]
+    assert grids == [(-(-outputs * 16 // 2048),)]
 
 
 def test_no_rows() -> None:
