@@ -4,10 +4,13 @@ from collections import defaultdict
 from collections.abc import Set
 from typing import NamedTuple
 
-from tandem.plan.program import OpKind, ProgramOp, ProgramTemplate, Queue, SignalRef
+from tandem.plan.op_causes import op_causes
+from tandem.plan.program import OpKind, Part, ProgramOp, ProgramTemplate, Queue, SignalRef
 
 _RUN_TOGETHER = (Queue.ACCEL, Queue.CPU)
-"""Whose operations follow each other closely. Of the others', a later program may wait for any."""
+"""Whose operations follow each other closely."""
+_WITHIN_A_PROGRAM = (Queue.ACCEL, Queue.CPU, Queue.D2H)
+"""Of whose operations a later program waits for the last alone."""
 _BY_THREADS = (Queue.CPU, Queue.DISK)
 """Whose operations wait in host memory, where somebody has to tell of a device's."""
 _ATTENTION = frozenset({OpKind.APPEND, OpKind.ATTEND})
@@ -98,18 +101,25 @@ def _may_follow(before: ProgramOp, op: ProgramOp, awaited: Set[tuple[Queue, int]
 
 
 def _told(template: ProgramTemplate, raised: Set[Queue]) -> set[tuple[Queue, int]]:
-    """Operations of which somebody is told when they end: those that mean something, those that a
-    queue of the host waits for, and the last of every queue.
+    """Operations of which somebody is told when they end: the last of every queue; those that mean
+    something, with the last of each queue that they come from, since causes are told before
+    effects; those that a later program may wait for, and a queue of the host.
     """
-    of_host = {
-        (wait.queue, wait.ordinal)
-        for op in template.ops
-        if op.queue in _BY_THREADS
-        for wait in op.waits
-        if wait.queue not in raised
-    }
-    loud = {(op.queue, op.ordinal) for op in template.ops if not _says_nothing(op)}
-    return of_host | loud | {*template.counts}
+    told = {*template.counts}
+    causes = op_causes(template)
+    for op in template.ops:
+        place = op.queue, op.ordinal
+        if op.event is not None:
+            told |= {each for each in causes[place].items() if each[0] is not op.queue}
+        if not (_says_nothing(op) and _is_within_its_program(op)):
+            told.add(place)
+        if op.queue in _BY_THREADS:
+            told |= {(wait.queue, wait.ordinal) for wait in op.waits if wait.queue not in raised}
+    return told
+
+
+def _is_within_its_program(op: ProgramOp) -> bool:
+    return op.queue in _WITHIN_A_PROGRAM or (op.queue, op.part) == (Queue.H2D, Part.PARTIAL)
 
 
 def _says_nothing(op: ProgramOp) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from tandem.plan.events import Event, Failed
 from tandem.plan.executed_op import OpListener
+from tandem.plan.launch_order import by_one_thread, by_own_threads
 from tandem.plan.op_runs import OpRun, op_runs
 from tandem.plan.program import ProgramOp, ProgramTemplate, Queue, StepProgram
 from tandem.runtime.by_template import ByTemplate
@@ -46,6 +47,21 @@ class QueueDriver(Protocol):
 
         May only order it on the device, without blocking. False if the driver gave up waiting for
         now (the caller asks again, so that a dead peer is noticed).
+        """
+        ...
+
+    @property
+    def launches(self) -> bool:
+        """Whether to run an operation is to launch it, so that a thread can do so for others."""
+        ...
+
+    def on(self, queue: Queue) -> AbstractContextManager[object]:
+        """Entered while a thread runs operations of another's queue."""
+        ...
+
+    def launched(self, queue: Queue, value: int) -> bool:
+        """Whether number `value` of a queue has been launched, by whichever thread; False if the
+        driver gave up waiting for now.
         """
         ...
 
@@ -108,6 +124,7 @@ class ThreadedExecutor:
         self._single = bool(listeners)
         self._listeners = (*(() if meter is None else (meter,)), *listeners)
         self._driver: QueueDriver | None = None
+        self._by_one = False  # the accelerator's thread launches others' runs, too
         self._tasks: TaskQueue | None = None
         self._stream_waits: StreamWaits | None = None
         self._inboxes: dict[Queue, SimpleQueue[Launch | None]] = {q: SimpleQueue() for q in Queue}
@@ -127,6 +144,8 @@ class ThreadedExecutor:
                 attends to.
         """
         self._driver = driver
+        # blocks copy to memory that is not pinned, which a thread has to wait for
+        self._by_one = driver.launches and self._machine.runner.blocks is None
         if self._machine.host_tasks is not None:
             from tandem.runtime.task_queue import TaskQueue
 
@@ -154,13 +173,13 @@ class ThreadedExecutor:
         assert self._driver is not None, "started before"
         with self._driver.submitting():
             context = self._machine.prepare(program)
-        for run in self._runs(context.program.template):
-            launch = Launch(run, context)
-            self._inboxes[launch.queue].put(launch)
+        for thread, run in self._runs(context.program.template):
+            self._inboxes[thread].put(Launch(run, context))
 
-    def _runs_of(self, template: ProgramTemplate) -> tuple[OpRun, ...]:
+    def _runs_of(self, template: ProgramTemplate) -> tuple[tuple[Queue, OpRun], ...]:
         assert self._driver is not None, "started before"
-        return op_runs(template, self._driver.raised, single=self._single)
+        runs = op_runs(template, self._driver.raised, single=self._single)
+        return by_one_thread(template, runs) if self._by_one else by_own_threads(runs)
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events so far; with `wait`, at least one."""
@@ -247,8 +266,9 @@ class ThreadedExecutor:
                 try:
                     if queue is Queue.CPU and self._tasks is not None:
                         self._serve_host(self._tasks, launch, driver)
-                    elif self._await(queue, launch, driver):
-                        self._launch(queue, launch, driver)
+                    elif self._await(launch.queue, launch, driver):
+                        with nullcontext() if launch.queue is queue else driver.on(launch.queue):
+                            self._launch(launch.queue, launch, driver)
                 except Exception as error:  # noqa: BLE001 - reported as Failed
                     self.failed(launch, error)
 
@@ -284,6 +304,10 @@ class ThreadedExecutor:
     def _await(self, queue: Queue, launch: Launch, driver: QueueDriver) -> bool:
         # a join's bounded wait is the host's: it must not begin before the sweep is there, so its
         # operation waits as the CPU queue does, blocking this thread
+        if self._by_one:  # another thread may launch what comes before
+            while not driver.launched(queue, launch.value - len(launch.run.ops)):
+                if self._failed.is_set():
+                    return False
         joins = launch.run.first.joins is not None
         waiter = Queue.CPU if joins else queue
         for on, value in launch.waits:
@@ -339,6 +363,19 @@ class HostDriver:
     def wait(self, queue: Queue, on: Queue, value: int) -> bool:
         """Block until the other queue has come so far, for a second at most."""
         return self._executor.timelines[on].wait(value, _LIVENESS_CHECK_S)
+
+    @property
+    def launches(self) -> bool:
+        """An operation has ended when it has been run."""
+        return False
+
+    def on(self, queue: Queue) -> AbstractContextManager[object]:
+        """All queues see the same memory."""
+        return nullcontext()
+
+    def launched(self, queue: Queue, value: int) -> bool:
+        """As long as it runs, it is being launched."""
+        return self.wait(queue, queue, value)
 
     @property
     def raised(self) -> frozenset[Queue]:

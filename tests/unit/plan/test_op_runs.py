@@ -71,6 +71,26 @@ def test_no_end_of_a_hybrid_layer_is_told_at_once() -> None:
     assert [run.last.layer for run in downs] == [0, 1, 2]
 
 
+def test_what_means_something_in_the_middle_is_told_at_once_with_all_that_it_comes_from() -> None:
+    """Else the scheduler would hear of a cohort's join when the sweep has ended."""
+    template = sweep_template(4, (BOTH, COHORT))
+    (join,) = [op for op in template.ops if op.joins is not None]
+    runs = op_runs(template, RAISED)
+    behind = next(i for i, run in enumerate(runs) if run.last is join) + 1
+    reported, held = dict.fromkeys(Queue, 0), dict[Queue, list[OpRun]]()
+    for run in runs[:behind]:
+        held.setdefault(run.first.queue, []).append(run)
+    while movable := [  # as far as is told
+        queue
+        for queue, each in held.items()
+        if any(not run.told_later for run in each)
+        and all(reported[wait.queue] >= wait.ordinal for wait in each[0].waits)
+    ]:
+        reported[movable[0]] = held[movable[0]].pop(0).last.ordinal
+    assert reported[join.queue] == join.ordinal
+    assert len([run for run in runs if not run.told_later]) < len(runs) / 2
+
+
 def test_what_the_cpu_computes_is_not_one_run_with_its_attention() -> None:
     """Native threads attend; the queue's own computes."""
     template = sweep_template(3, (BOTH,), SweepLayers(on_cpu=(0, 1, 2)))

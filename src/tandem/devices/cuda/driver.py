@@ -197,6 +197,19 @@ class CudaDriver(Generic[RunningT]):
                     cpu.set(awaited)
 
     @property
+    def launches(self) -> bool:
+        """What is run on a stream is only launched."""
+        return True
+
+    def on(self, queue: Queue) -> AbstractContextManager[object]:
+        """Within, its stream is the current one."""
+        return torch.cuda.stream(self._streams[queue])
+
+    def launched(self, queue: Queue, value: int) -> bool:
+        """Wait until number `value` of a queue has been launched, for a second at most."""
+        return queue not in self._streams or self._launched[queue].wait(value, _LIVENESS_CHECK_S)
+
+    @property
     def raised(self) -> frozenset[Queue]:
         """Queues whose streams tell of ends in host memory by themselves."""
         return self._raised_by_streams
@@ -235,10 +248,10 @@ class CudaDriver(Generic[RunningT]):
             self._events[queue][value] = event
             if stands:
                 self._stands[queue, value] = self._standing.pop(queue)
-        self._launched[queue].set(value)
         self._held[queue].append(_Launched(value, running, marks))
         if stands or not later:  # nobody else lets a stream go on that waits
             self._tell(queue)
+        self._launched[queue].set(value)  # another thread may launch what follows
 
     def _tell(self, queue: Queue) -> None:
         """Have the ends reported of what has been launched."""
