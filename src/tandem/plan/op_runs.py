@@ -22,31 +22,28 @@ class OpRun(NamedTuple):
     """Operations that follow each other on a queue and are executed by one call, with one end.
 
     Attributes:
-        parts: the operations, cut where what steps are priced by changes: each part has a time of
-            its own. Only the last operation is awaited by other queues, or means something to the
-            scheduler or a cohort; only the first waits, or joins.
+        ops: all of them, in order. Only the last is awaited by other queues, or means something to
+            the scheduler or a cohort; only the first waits, or joins.
+        parts: the same, cut where what steps are priced by changes: each part has a time of its
+            own.
         waits: what must be reached before the first, beyond what its queue has waited for before.
         told_later: its end may be told with that of a later run: no thread waits to be told of it.
     """
 
+    ops: tuple[ProgramOp, ...]
     parts: tuple[tuple[ProgramOp, ...], ...]
     waits: tuple[SignalRef, ...]
     told_later: bool
 
     @property
-    def ops(self) -> tuple[ProgramOp, ...]:
-        """All of them, in order."""
-        return tuple(op for part in self.parts for op in part)
-
-    @property
     def first(self) -> ProgramOp:
         """What begins it."""
-        return self.parts[0][0]
+        return self.ops[0]
 
     @property
     def last(self) -> ProgramOp:
         """What ends it."""
-        return self.parts[-1][-1]
+        return self.ops[-1]
 
 
 def op_runs(
@@ -76,7 +73,7 @@ def op_runs(
         run.append(op)
     told = _told(template, raised)
     return tuple(
-        OpRun(_parts(run), waits, (run[-1].queue, run[-1].ordinal) not in told)
+        OpRun(tuple(run), _parts(run), waits, (run[-1].queue, run[-1].ordinal) not in told)
         for run, waits in runs
     )
 

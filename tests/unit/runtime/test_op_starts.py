@@ -20,7 +20,9 @@ OPS = [
 def ran(which: ProgramOp, begun_s: float, end_s: float, base: int = 0) -> Completed:
     made = program(OPS, {}, lambda _: 0.0).program
     context = ProgramContext(made, [], base=dict.fromkeys(Queue, base))
-    return Completed(Launch(OpRun(((which,),), which.waits, False), context), ((begun_s, end_s),))
+    return Completed(
+        Launch(OpRun((which,), ((which,),), which.waits, False), context), ((begun_s, end_s),)
+    )
 
 
 def test_an_operation_begins_when_launched_free_and_fed() -> None:
@@ -53,8 +55,10 @@ def test_parts_of_a_run_follow_each_other_and_who_waits_for_it_waits_for_the_las
     starts = OpStarts()
     made = program(OPS, {}, lambda _: 0.0).program
     context = ProgramContext(made, [])
-    run = OpRun(((OPS[0], OPS[2]), (op(Queue.ACCEL, 3),)), (), False)
+    last = op(Queue.ACCEL, 3)
+    run = OpRun((OPS[0], OPS[2], last), ((OPS[0], OPS[2]), (last,)), (), False)
     ended = Completed(Launch(run, context), ((1.0, 3.0), (4.0, 6.0)))
     assert starts.add(ended) == [(1.0, 3.0), (4.0, 6.0)]  # launched when it was idle
-    copied = Launch(OpRun(((op(Queue.D2H, 1),),), (SignalRef(Queue.ACCEL, 3),), False), context)
+    down = op(Queue.D2H, 1)
+    copied = Launch(OpRun((down,), ((down,),), (SignalRef(Queue.ACCEL, 3),), False), context)
     assert starts.add(Completed(copied, ((1.0, 7.0),))) == [(6.0, 7.0)]
