@@ -89,6 +89,8 @@ class ProvenanceRunner:
         vocab_size: number of scores per token.
     """
 
+    hybrid = None  # every step is launched as operations
+
     def __init__(
         self,
         production: OpRunner,

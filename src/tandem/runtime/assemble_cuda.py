@@ -27,7 +27,7 @@ from tandem.runtime.machine import Machine
 from tandem.runtime.machine_measures import CudaMeasures
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.record_graphs import record_graphs
-from tandem.runtime.running import Running
+from tandem.runtime.running import Launch
 from tandem.runtime.threaded import ThreadedExecutor
 from tandem.runtime.timelines import make_timelines
 from tandem.spec.errors import ConfigError
@@ -54,8 +54,8 @@ def on_cuda(model: Model, sizes: MachineSizes, listeners: "Sequence[OpListener]"
     meter = OverlapMeter()
     counters, notes = _stream_counters(machine, sizes)
     timelines = make_timelines(None if counters is None else counters.addresses)
-    executor = ThreadedExecutor(machine, (meter.executed, *listeners), timelines)
-    driver: CudaDriver[Running] = CudaDriver(
+    executor = ThreadedExecutor(machine, listeners, timelines, meter.executed)
+    driver: CudaDriver[Launch] = CudaDriver(
         model.device, executor.completed, executor.failed, timelines, counters
     )
     uploads.append(driver.upload)

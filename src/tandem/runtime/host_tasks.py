@@ -25,7 +25,7 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class HostTask:
-    """One operation of the CPU queue, checked and ready.
+    """Work of the CPU queue, checked and ready.
 
     Attributes:
         parts: tasks, one after another; at least one.
@@ -34,6 +34,16 @@ class HostTask:
 
     parts: tuple[_native.Task, ...]
     publish: Callable[[], None]
+
+    @staticmethod
+    def joined(tasks: "Sequence[HostTask]") -> "HostTask":
+        """One after another."""
+
+        def publish() -> None:
+            for task in tasks:
+                task.publish()
+
+        return HostTask(tuple(part for task in tasks for part in task.parts), publish)
 
     def submit(self, after: Sequence[SignalPoint], then: SignalPoint) -> None:
         """Start once every point of `after` is reached, and raise `then` at the end.

@@ -117,7 +117,7 @@ class Machine:
         return self.report_all((running.op,), running.context)
 
     def report_all(self, ops: tuple[ProgramOp, ...], context: ProgramContext) -> list[Event]:
-        """`report` of the accelerator's operations that completed together."""
+        """`report` of operations of a queue that completed together."""
         events: list[Event] = []
         for op in ops:
             if op.event is not None:

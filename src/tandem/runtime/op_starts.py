@@ -1,5 +1,6 @@
 """When operations began, from when others ended."""
 
+import math
 from collections import deque
 
 from tandem.plan.program import Queue
@@ -24,21 +25,24 @@ class OpStarts:
         self._ends = {queue: deque[float](maxlen=_KEPT_ENDS) for queue in Queue}
         self._count = dict.fromkeys(Queue, 0)
 
-    def add(self, completed: Completed) -> tuple[float, float]:
-        """Start and end of the next operation of a queue; ends of a queue never decrease."""
-        running = completed.running
-        queue = running.op.queue
+    def add(self, completed: Completed) -> list[tuple[float, float]]:
+        """Start and end of each part of the next run of a queue; ends of a queue never decrease."""
+        launch = completed.launch
+        queue = launch.queue
         ends = self._ends[queue]
-        free_s = ends[-1] if ends else completed.begun_s
-        start_s = max(completed.begun_s, free_s)
-        for on, value in running.waits():
-            start_s = max(start_s, self._end(on, value, start_s))
-        end_s = max(completed.end_s, free_s)
-        ends.append(end_s)
-        self._count[queue] += 1
-        return min(start_s, end_s), end_s
+        fed_s = max((self._end(on, value) for on, value in launch.waits), default=-math.inf)
+        free_s = ends[-1] if ends else -math.inf
+        spans = list[tuple[float, float]]()
+        for begun_s, ended_s in completed.spans_s:
+            end_s = max(ended_s, free_s)
+            spans.append((min(max(begun_s, free_s, fed_s), end_s), end_s))
+            free_s = end_s
+        count = launch.value - self._count[queue]
+        ends.extend([free_s] * count)  # who waits for it, waits for its last operation
+        self._count[queue] = launch.value
+        return spans
 
-    def _end(self, queue: Queue, value: int, otherwise_s: float) -> float:
+    def _end(self, queue: Queue, value: int) -> float:
         place = value - self._count[queue] - 1
         ends = self._ends[queue]
-        return ends[place] if -len(ends) <= place < 0 else otherwise_s
+        return ends[place] if -len(ends) <= place < 0 else -math.inf

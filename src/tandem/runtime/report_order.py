@@ -1,6 +1,7 @@
 """Completions in an order in which causes come before effects."""
 
 from collections import deque
+from collections.abc import Iterable
 
 from tandem.plan.program import Queue
 from tandem.runtime.running import Completed
@@ -17,20 +18,25 @@ class ReportOrder:
         self._reported = dict.fromkeys(Queue, 0)
         self._held: dict[Queue, deque[Completed]] = {queue: deque() for queue in Queue}
 
-    def completed(self, completed: Completed) -> list[Completed]:
-        """Take one in, next of its queue; returns those that may be reported now, in order."""
-        self._held[completed.running.op.queue].append(completed)
+    def completed(self, queue: Queue, ended: Iterable[Completed]) -> list[Completed]:
+        """Take in those that come next on a queue; returns what may be reported now, in order."""
+        self._held[queue].extend(ended)
         ready: list[Completed] = []
-        while (queue := self._next()) is not None:
-            ready.append(self._held[queue].popleft())
-            self._reported[queue] += 1
+        waiting = [queue]
+        while waiting:
+            if self._release(waiting.pop(), ready):
+                # what others hold may have waited for it
+                waiting = [queue for queue, held in self._held.items() if held]
         return ready
 
-    def _next(self) -> Queue | None:
-        for queue, held in self._held.items():
-            if held and self._may_report(held[0]):
-                return queue
-        return None
-
-    def _may_report(self, completed: Completed) -> bool:
-        return all(self._reported[on] >= value for on, value in completed.running.waits())
+    def _release(self, queue: Queue, ready: list[Completed]) -> bool:
+        """Let a queue's go as far as they may; whether any went."""
+        held, reported, before = self._held[queue], self._reported, len(ready)
+        while held:
+            launch = held[0].launch
+            for on, value in launch.waits:
+                if reported[on] < value:
+                    return len(ready) > before
+            ready.append(held.popleft())
+            reported[queue] = launch.value
+        return len(ready) > before

@@ -1,24 +1,19 @@
-"""An operation under way."""
+"""Operations under way."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tandem.plan.op_runs import OpRun
 from tandem.plan.program import ProgramOp, Queue
 from tandem.runtime.program_context import ProgramContext
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """An operation being executed: what `run` and the buffers need to know of it.
-
-    Attributes:
-        told_later: its end may be told with that of a later one (`plan.told_later`).
-    """
+class Running(NamedTuple):
+    """An operation being executed: what `run` and the buffers need to know of it."""
 
     op: ProgramOp
     context: ProgramContext
-    told_later: bool = False
 
     def __str__(self) -> str:
         step, op = self.context.program.step_id, self.op
@@ -35,13 +30,48 @@ class Running:
             yield wait.queue, self.context.base[wait.queue] + wait.ordinal
 
 
-class Completed(NamedTuple):
-    """An operation that has ended.
+@dataclass(slots=True, eq=False)
+class Launch:
+    """A run of operations being executed by one call.
 
     Attributes:
-        begun_s: it did not begin before, in seconds of `time.perf_counter`; end_s likewise.
+        value: what its queue's timeline reads when all have completed.
+        waits: timelines, and what they must have reached before the first may start.
     """
 
-    running: Running
-    begun_s: float
-    end_s: float
+    run: OpRun
+    context: ProgramContext
+    value: int = field(init=False)
+    waits: tuple[tuple[Queue, int], ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        base, last = self.context.base, self.run.last
+        self.value = base[last.queue] + last.ordinal
+        self.waits = tuple((wait.queue, base[wait.queue] + wait.ordinal) for wait in self.run.waits)
+
+    @property
+    def queue(self) -> Queue:
+        """Where all of them run."""
+        return self.run.first.queue
+
+    @property
+    def first(self) -> Running:
+        """The operation that waits, and may join."""
+        return Running(self.run.first, self.context)
+
+    @property
+    def last(self) -> Running:
+        """The operation that others wait for, or that means something."""
+        return Running(self.run.last, self.context)
+
+
+class Completed(NamedTuple):
+    """A run that has ended.
+
+    Attributes:
+        spans_s: of each part: it did not begin before, and when it ended, in seconds of
+            `time.perf_counter`.
+    """
+
+    launch: Launch
+    spans_s: Sequence[tuple[float, float]]

@@ -7,16 +7,19 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
+import torch
+
 from tandem.plan.events import Event, Failed
 from tandem.plan.executed_op import OpListener
-from tandem.plan.program import Queue, StepProgram
-from tandem.plan.told_later import told_later
+from tandem.plan.launch_order import by_one_thread, by_own_threads
+from tandem.plan.op_runs import OpRun, op_runs
+from tandem.plan.program import ProgramOp, ProgramTemplate, Queue, StepProgram
 from tandem.runtime.by_template import ByTemplate
 from tandem.runtime.executor import Rank
 from tandem.runtime.machine import Machine
 from tandem.runtime.op_starts import OpStarts
 from tandem.runtime.report_order import ReportOrder
-from tandem.runtime.running import Completed, Running
+from tandem.runtime.running import Completed, Launch, Running
 from tandem.runtime.timelines import Timelines, make_timelines
 
 if TYPE_CHECKING:
@@ -47,14 +50,39 @@ class QueueDriver(Protocol):
         """
         ...
 
+    @property
+    def launches(self) -> bool:
+        """Whether to run an operation is to launch it, so that a thread can do so for others."""
+        ...
+
+    def on(self, queue: Queue) -> AbstractContextManager[object]:
+        """Entered while a thread runs operations of another's queue."""
+        ...
+
+    def launched(self, queue: Queue, value: int) -> bool:
+        """Whether number `value` of a queue has been launched, by whichever thread; False if the
+        driver gave up waiting for now.
+        """
+        ...
+
+    @property
+    def raised(self) -> frozenset[Queue]:
+        """Queues of whose ends the device tells in host memory by itself."""
+        ...
+
+    def mark(self, queue: Queue, begun_s: float) -> None:
+        """A part of what `done` will tell of has been launched, from `begun_s` on."""
+        ...
+
     def done(
-        self, queue: Queue, value: int, running: Running, begun_s: float, *, later: bool = False
+        self, queue: Queue, value: int, running: Launch, begun_s: float, *, later: bool = False
     ) -> None:
-        """`running` has been launched as number `value` of its queue, from `begun_s` on; when it
-        has completed, raise the timeline and call back the executor's `completed`.
+        """`running` has been launched as number `value` of its queue, the last part from `begun_s`
+        on; when it has completed, raise the timeline and call back the executor's `completed`.
+        Other queues can wait for it at once.
 
         Args:
-            later: that may wait for the next operation of the queue without this.
+            later: to raise and to call back may wait for the queue's next without this.
         """
         ...
 
@@ -66,13 +94,18 @@ class QueueDriver(Protocol):
 class ThreadedExecutor:
     """Queues as threads over a driver; programs overlap as far as their signals allow.
 
+    Operations that follow each other on a queue, and of which nobody else waits for the inner ones,
+    are one call with one end (`plan.op_runs`).
+
     Where the host tier's kernels are compiled, the CPU queue's thread only submits appends and
     attentions: they run on native threads as soon as their inputs are there, and a thread of its
     own reports them. Stages of layers on the CPU it runs itself, in their turn.
 
     Args:
-        listeners: told of every operation that has ended.
+        listeners: told of every operation that has ended; where there are any, each is a call of
+            its own.
         timelines: of all queues; by default new ones.
+        meter: told of every part of a call, as if it were its last operation.
 
     Attributes:
         timelines: how many operations of each queue have completed; the driver raises them, but
@@ -84,20 +117,23 @@ class ThreadedExecutor:
         machine: Machine,
         listeners: Sequence[OpListener] = (),
         timelines: Timelines | None = None,
+        meter: OpListener | None = None,
     ) -> None:
         self.timelines: Timelines = timelines or make_timelines()
         self._machine = machine
-        self._listeners = tuple(listeners)
+        self._single = bool(listeners)
+        self._listeners = (*(() if meter is None else (meter,)), *listeners)
         self._driver: QueueDriver | None = None
+        self._by_one = False  # the accelerator's thread launches others' runs, too
         self._tasks: TaskQueue | None = None
         self._stream_waits: StreamWaits | None = None
-        self._inboxes: dict[Queue, SimpleQueue[Running | None]] = {q: SimpleQueue() for q in Queue}
+        self._inboxes: dict[Queue, SimpleQueue[Launch | None]] = {q: SimpleQueue() for q in Queue}
         self._threads: list[threading.Thread] = []
         self._events: list[Event] = []
         self._arrived = threading.Condition()
         self._failed = threading.Event()
         self._order, self._starts = ReportOrder(), OpStarts()
-        self._told_later = ByTemplate(told_later)
+        self._runs = ByTemplate(self._runs_of)
         self._order_lock = threading.Lock()
 
     def start(self, driver: QueueDriver, value_waits: "ValueWaits | None" = None) -> None:
@@ -108,6 +144,8 @@ class ThreadedExecutor:
                 attends to.
         """
         self._driver = driver
+        # blocks copy to memory that is not pinned, which a thread has to wait for
+        self._by_one = driver.launches and self._machine.runner.blocks is None
         if self._machine.host_tasks is not None:
             from tandem.runtime.task_queue import TaskQueue
 
@@ -135,11 +173,13 @@ class ThreadedExecutor:
         assert self._driver is not None, "started before"
         with self._driver.submitting():
             context = self._machine.prepare(program)
-        template = context.program.template
-        later = self._told_later(template)
-        for op in template.ops:
-            running = Running(op, context, told_later=(op.queue, op.ordinal) in later)
-            self._inboxes[op.queue].put(running)
+        for thread, run in self._runs(context.program.template):
+            self._inboxes[thread].put(Launch(run, context))
+
+    def _runs_of(self, template: ProgramTemplate) -> tuple[tuple[Queue, OpRun], ...]:
+        assert self._driver is not None, "started before"
+        runs = op_runs(template, self._driver.raised, single=self._single)
+        return by_one_thread(template, runs) if self._by_one else by_own_threads(runs)
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events so far; with `wait`, at least one."""
@@ -170,39 +210,44 @@ class ThreadedExecutor:
         self.timelines = {}  # the driver's counters may be among them
         del self._machine
 
-    def completed(self, running: Running, begun_s: float, end_s: float) -> None:
-        """A driver's call: the operation has completed; from any thread.
+    def completed(self, ended: Sequence[tuple[Launch, Sequence[tuple[float, float]]]]) -> None:
+        """A driver's call: what came next on a queue has completed; from any thread.
 
         Args:
-            begun_s: it did not begin before, in seconds of `time.perf_counter`.
-            end_s: when it ended, on the same clock.
+            ended: each with the times of its parts, as in `Completed`.
         """
-        self._machine.complete(running)
+        for launch, _ in ended:
+            if launch.run.last.raises is not None:
+                self._machine.complete(launch.last)
+        events, queue = list[Event](), ended[0][0].queue
         with self._order_lock:
-            for reported in self._order.completed(Completed(running, begun_s, end_s)):
+            for reported in self._order.completed(queue, map(Completed._make, ended)):
                 self._stamp(reported)
-                self._post(self._machine.report(reported.running))
+                launch = reported.launch
+                events += self._machine.report_all(launch.run.ops, launch.context)
+            self._post(events)
 
     def _stamp(self, completed: Completed) -> None:
-        running = completed.running
-        op, context = running.op, running.context
-        start_s, end_s = self._starts.add(completed)
-        start_s = min(start_s + self._machine.stood_s(running), end_s)
-        context.stamps.ran(op, start_s, end_s)
-        if self._listeners:
-            ran = context.executed(op, start_s, end_s)
-            for listener in self._listeners:
-                listener(ran)
+        run, context = completed.launch.run, completed.launch.context
+        spans = self._starts.add(completed)
+        stood_s = self._machine.stood_s(completed.launch.last)
+        for part, (started_s, end_s) in zip(run.parts, spans, strict=True):
+            start_s = min(started_s + stood_s, end_s)
+            context.stamps.ran(part[0], start_s, end_s)
+            if self._listeners:
+                ran = context.executed(part[-1], start_s, end_s)
+                for listener in self._listeners:
+                    listener(ran)
 
-    def failed(self, running: Running, error: BaseException) -> None:
-        """The operation raised: no queue goes on."""
+    def failed(self, launch: Launch, error: BaseException) -> None:
+        """It raised: no queue goes on."""
         self._failed.set()
         if self._tasks is not None:
             self._tasks.abandon()
         if self._stream_waits is not None:  # for what has been taken back
             self._stream_waits.release()
         self._machine.release()
-        step = running.context.program.step_id
+        step = launch.context.program.step_id
         self._post([Failed(step, f"{type(error).__name__}: {error}")])
 
     def _post(self, events: list[Event]) -> None:
@@ -213,50 +258,69 @@ class ThreadedExecutor:
 
     def _serve(self, queue: Queue, driver: QueueDriver) -> None:
         driver.enter(queue)
-        while (running := self._inboxes[queue].get()) is not None:
-            if self._failed.is_set():
-                continue
-            try:
-                if queue is Queue.CPU and self._tasks is not None:
-                    self._serve_host(self._tasks, running, driver)
-                elif self._await(queue, running, driver):
-                    begun_s = time.perf_counter()
-                    self._machine.runner.run(running)
-                    value, later = running.value, running.told_later
-                    driver.done(queue, value, running, begun_s, later=later)
-            except Exception as error:  # noqa: BLE001 - reported as Failed
-                self.failed(running, error)
+        # entered once: entering it for every operation costs as much as a small one
+        with torch.inference_mode():
+            while (launch := self._inboxes[queue].get()) is not None:
+                if self._failed.is_set():
+                    continue
+                try:
+                    if queue is Queue.CPU and self._tasks is not None:
+                        self._serve_host(self._tasks, launch, driver)
+                    elif self._await(launch.queue, launch, driver):
+                        with nullcontext() if launch.queue is queue else driver.on(launch.queue):
+                            self._launch(launch.queue, launch, driver)
+                except Exception as error:  # noqa: BLE001 - reported as Failed
+                    self.failed(launch, error)
 
-    def _serve_host(self, tasks: "TaskQueue", running: Running, driver: QueueDriver) -> None:
-        if tasks.takes(running):
-            if self._is_decided(running) or self._await(Queue.CPU, running, driver):
-                tasks.submit(running)
-        elif self._await(Queue.CPU, running, driver):
-            tasks.run(running, self._machine.runner.run)
+    def _launch(self, queue: Queue, launch: Launch, driver: QueueDriver) -> None:
+        begun_s = time.perf_counter()
+        for number, part in enumerate(launch.run.parts):
+            if number:
+                driver.mark(queue, begun_s)
+                begun_s = time.perf_counter()
+            self._execute(part, launch)
+        driver.done(queue, launch.value, launch, begun_s, later=launch.run.told_later)
+
+    def _execute(self, ops: Sequence[ProgramOp], launch: Launch) -> None:
+        run, context = self._machine.runner.run, launch.context
+        for op in ops:
+            run(Running(op, context))
+
+    def _serve_host(self, tasks: "TaskQueue", launch: Launch, driver: QueueDriver) -> None:
+        if tasks.takes(launch):
+            if self._is_decided(launch) or self._await(Queue.CPU, launch, driver):
+                tasks.submit(launch)
+        elif self._await(Queue.CPU, launch, driver):
+            tasks.run(launch, lambda: self._execute(launch.run.ops, launch))
 
     @staticmethod
-    def _is_decided(running: Running) -> bool:
+    def _is_decided(launch: Launch) -> bool:
         """Whether it is known which lanes take part; else only when the waits are reached."""
-        lanes, guards = running.context.program.template.lanes, running.context.guards
-        return all(lane in guards or not lanes[lane].guarded for lane in running.op.lanes)
+        lanes, guards = launch.context.program.template.lanes, launch.context.guards
+        return all(
+            lane in guards or not lanes[lane].guarded for op in launch.run.ops for lane in op.lanes
+        )
 
-    def _await(self, queue: Queue, running: Running, driver: QueueDriver) -> bool:
+    def _await(self, queue: Queue, launch: Launch, driver: QueueDriver) -> bool:
         # a join's bounded wait is the host's: it must not begin before the sweep is there, so its
         # operation waits as the CPU queue does, blocking this thread
-        waiter = queue if running.op.joins is None else Queue.CPU
-        for on, value in running.waits():
-            while not self._ordered(waiter, on, value, running, driver):
+        if self._by_one:  # another thread may launch what comes before
+            while not driver.launched(queue, launch.value - len(launch.run.ops)):
                 if self._failed.is_set():
                     return False
-        if running.op.joins is not None:
-            return self._await_cohort(running)
-        return True
+        joins = launch.run.first.joins is not None
+        waiter = Queue.CPU if joins else queue
+        for on, value in launch.waits:
+            while not self._ordered(waiter, on, value, launch, driver):
+                if self._failed.is_set():
+                    return False
+        return self._await_cohort(launch.first) if joins else True
 
     def _ordered(
-        self, queue: Queue, on: Queue, value: int, running: Running, driver: QueueDriver
+        self, queue: Queue, on: Queue, value: int, launch: Launch, driver: QueueDriver
     ) -> bool:
         waits = self._stream_waits
-        if waits is not None and on is Queue.CPU and waits.takes(running):
+        if waits is not None and on is Queue.CPU and waits.takes(launch.first):
             ordered = waits.order(queue, value, _LIVENESS_CHECK_S)
             if ordered is not None:
                 return ordered
@@ -287,6 +351,7 @@ class HostDriver:
 
     def __init__(self, executor: ThreadedExecutor) -> None:
         self._executor = executor
+        self._spans: dict[Queue, list[tuple[float, float]]] = {queue: [] for queue in Queue}
 
     def enter(self, queue: Queue) -> None:
         """Nothing to set up."""
@@ -299,14 +364,37 @@ class HostDriver:
         """Block until the other queue has come so far, for a second at most."""
         return self._executor.timelines[on].wait(value, _LIVENESS_CHECK_S)
 
+    @property
+    def launches(self) -> bool:
+        """An operation has ended when it has been run."""
+        return False
+
+    def on(self, queue: Queue) -> AbstractContextManager[object]:
+        """All queues see the same memory."""
+        return nullcontext()
+
+    def launched(self, queue: Queue, value: int) -> bool:
+        """As long as it runs, it is being launched."""
+        return self.wait(queue, queue, value)
+
+    @property
+    def raised(self) -> frozenset[Queue]:
+        """A queue's own thread tells of all that it does, at once."""
+        return frozenset(Queue)
+
+    def mark(self, queue: Queue, begun_s: float) -> None:
+        """It has ended."""
+        self._spans[queue].append((begun_s, time.perf_counter()))
+
     def done(
-        self, queue: Queue, value: int, running: Running, begun_s: float, *, later: bool = False
+        self, queue: Queue, value: int, running: Launch, begun_s: float, *, later: bool = False
     ) -> None:
         """Raise the timeline and report: it is known already."""
         del later
-        end_s = time.perf_counter()
+        self.mark(queue, begun_s)
+        spans, self._spans[queue] = self._spans[queue], []
         self._executor.timelines[queue].set(value)
-        self._executor.completed(running, begun_s, end_s)
+        self._executor.completed([(running, spans)])
 
     def close(self) -> None:
         """Nothing to free."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ import torch
 
 from tandem.devices.cuda import clock, driver
 from tandem.devices.cuda.device import open_cuda
-from tandem.devices.cuda.driver import CudaDriver
+from tandem.devices.cuda.driver import CudaDriver, Spans
 from tandem.devices.signal import HostSignal
 from tandem.devices.stream_counters import StreamCounters
 from tandem.plan.program import Queue
@@ -99,9 +99,10 @@ class Harness:
         monkeypatch.setattr(torch.cuda, "set_stream", self._set_stream)
         self.reports: list[str] = []
         self.ends_s: list[float] = []
+        self.spans: list[Spans] = []
         self.reported = threading.Condition()
         self.driver: CudaDriver[str] = CudaDriver(
-            torch.device("cpu"), self._report, self._fail, finished, counters
+            torch.device("cpu"), self._ended, self._fail, finished, counters
         )
 
     def _make_stream(self, device: torch.device) -> FakeStream:
@@ -115,7 +116,12 @@ class Harness:
     def _fail(self, name: str, error: BaseException) -> None:
         self._report(f"{name}: {error}")
 
-    def _report(self, name: str, begun_s: float = 0.0, end_s: float = 0.0) -> None:
+    def _ended(self, ended: Sequence[tuple[str, Spans]]) -> None:
+        for name, spans in ended:
+            self.spans.append(spans)
+            self._report(name, spans[-1][1])
+
+    def _report(self, name: str, end_s: float = 0.0) -> None:
         with self.reported:
             self.reports.append(name)
             self.ends_s.append(end_s)
@@ -286,11 +292,49 @@ def test_ends_that_may_wait_are_told_with_the_next_each_with_its_own_moment(
     assert harness.driver._finished[Queue.ACCEL].reached(3)
     assert harness.ends_s == sorted(harness.ends_s)
     assert len(set(harness.ends_s)) == 3
-    # who waits for one in the middle, or for the last one, waits for that
-    assert harness.driver.wait(Queue.ACCEL, Queue.ACCEL, 2)
+    # whoever waits for the last one can, though nobody has been told of it
+    assert harness.driver.wait(Queue.D2H, Queue.ACCEL, 4)
+    assert harness.streams[1].awaited == [harness.accel.recorded[-1]]
     harness.accel.recorded[-1].complete()
     harness.driver.close()
     assert harness.reports[3:] == ["op 4"], "nothing behind it came"
+
+
+def test_parts_have_times_of_their_own_and_one_end(harness: Harness) -> None:
+    harness.driver.mark(Queue.ACCEL, 1.0)
+    harness.driver.mark(Queue.ACCEL, 2.0)
+    harness.driver.done(Queue.ACCEL, 7, "run", 3.0)
+    harness.await_reports(1)
+    ((first, second, third),) = harness.spans
+    assert [first[0], second[0], third[0]] == [1.0, 2.0, 3.0]
+    assert first[1] < second[1] < third[1]
+    harness.driver.done(Queue.ACCEL, 8, "next", 4.0)
+    harness.await_reports(2)
+    assert [begun_s for begun_s, _ in harness.spans[1]] == [4.0]
+    harness.driver.close()
+
+
+def test_who_waits_for_an_inner_operation_waits_for_the_end_of_its_run(harness: Harness) -> None:
+    harness.accel.immediate = False
+    harness.driver.done(Queue.ACCEL, 3, "run", 0.0)
+    harness.driver.done(Queue.ACCEL, 5, "next", 0.0)
+    assert harness.driver.wait(Queue.D2H, Queue.ACCEL, 2)
+    assert harness.streams[1].awaited == harness.accel.recorded[:1]
+    for event in harness.accel.recorded:
+        event.complete()
+    harness.driver.close()
+
+
+def test_a_stream_that_stands_is_watched_though_its_end_may_be_told_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "_LONGEST_STAND_S", 0.01)
+    harness, _ = standing(monkeypatch)
+    assert harness.driver.stand_behind_cpu(Queue.H2D, 4)
+    harness.driver.done(Queue.H2D, 1, "up", 0.0, later=True)
+    harness.await_reports(1)
+    assert harness.driver.wait(Queue.CPU, Queue.CPU, 4)
+    harness.driver.close()
 
 
 def test_ends_are_on_the_hosts_clock_even_if_the_anchor_is_renewed_meanwhile(

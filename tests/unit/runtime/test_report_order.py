@@ -5,11 +5,12 @@ from collections import deque
 
 import pytest
 
+from tandem.plan.op_runs import op_runs
 from tandem.plan.program import LaneShape, Queue, StepProgram
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
 from tandem.runtime.program_context import ProgramContext
 from tandem.runtime.report_order import ReportOrder
-from tandem.runtime.running import Completed, Running
+from tandem.runtime.running import Completed, Launch
 from tandem.spec.tier import Tier
 
 TEMPLATES = (
@@ -22,12 +23,12 @@ TEMPLATES = (
 
 
 def submitted() -> list[Completed]:
-    """All operations of the programs, in order of submission."""
+    """All runs of the programs, in order of submission."""
     base = dict.fromkeys(Queue, 0)
     made: list[Completed] = []
     for step, template in enumerate(TEMPLATES):
         context = ProgramContext(StepProgram(step, template), [], base=dict(base))
-        made += [Completed(Running(op, context), 0.0, 0.0) for op in template.ops]
+        made += [Completed(Launch(run, context), ((0.0, 0.0),)) for run in op_runs(template)]
         for queue, count in template.counts:
             base[queue] += count
     return made
@@ -38,19 +39,21 @@ def test_causes_are_reported_before_effects_whatever_arrives_first(seed: int) ->
     rng, order = random.Random(seed), ReportOrder()
     arriving = {queue: deque[Completed]() for queue in Queue}
     for completed in submitted():
-        arriving[completed.running.op.queue].append(completed)
-    reported: list[Running] = []
+        arriving[completed.launch.queue].append(completed)
+    reported: list[Launch] = []
     done = dict.fromkeys(Queue, 0)
     while left := [queue for queue, held in arriving.items() if held]:
-        for running, *_ in order.completed(arriving[rng.choice(left)].popleft()):
-            assert all(done[on] >= value for on, value in running.waits())
-            done[running.op.queue] += 1
-            assert done[running.op.queue] == running.value
-            reported.append(running)
+        queue = rng.choice(left)
+        some = rng.randint(1, min(3, len(arriving[queue])))  # of a queue, several may come at once
+        for launch, _ in order.completed(queue, [arriving[queue].popleft() for _ in range(some)]):
+            assert all(done[on] >= value for on, value in launch.waits)
+            done[launch.queue] += len(launch.run.ops)
+            assert done[launch.queue] == launch.value
+            reported.append(launch)
     assert len(reported) == len(submitted())
 
 
 def test_nothing_is_held_longer_than_its_causes() -> None:
     order = ReportOrder()
     for completed in submitted():
-        assert order.completed(completed) == [completed]
+        assert order.completed(completed.launch.queue, [completed]) == [completed]

@@ -48,14 +48,23 @@ def open_stream_counters(
     return counters
 
 
-@dataclass(frozen=True, slots=True)
+Spans = Sequence[tuple[float, float]]
+"""Of parts of what was launched: when the host began to, and when it ended, in seconds of
+`time.perf_counter`."""
+
+
+@dataclass(slots=True)
 class _Launched(Generic[RunningT]):
-    """An operation that a stream has been given, and what marks its end."""
+    """What a stream has been given, and what marks the end of each of its parts."""
 
     value: int
-    event: torch.cuda.Event
     running: RunningT
-    begun_s: float
+    marks: list[tuple[float, torch.cuda.Event]]
+
+    @property
+    def event(self) -> torch.cuda.Event:
+        """Reached when all of it has ended."""
+        return self.marks[-1][1]
 
 
 class CudaDriver(Generic[RunningT]):
@@ -65,8 +74,8 @@ class CudaDriver(Generic[RunningT]):
     thread that reports completions, block a host thread.
 
     Args:
-        completed: called with every operation that has completed, in order per queue; when the host
-            began to launch it, and when it ended, in seconds of `time.perf_counter`.
+        completed: called with what has completed on a queue since it was called last, in order,
+            and the times of its parts.
         failed: called when the device reports an error; the operation is the first to hear of it,
             not necessarily its cause.
         finished: timelines to raise; by default its own. The CPU queue's may be raised by others.
@@ -77,7 +86,7 @@ class CudaDriver(Generic[RunningT]):
     def __init__(
         self,
         device: torch.device,
-        completed: Callable[[RunningT, float, float], None],
+        completed: Callable[[Sequence[tuple[RunningT, Spans]]], None],
         failed: Callable[[RunningT, BaseException], None],
         finished: Mapping[Queue, HostSignal] | None = None,
         counters: "StreamCounters | None" = None,
@@ -108,6 +117,7 @@ class CudaDriver(Generic[RunningT]):
             queue: SimpleQueue[list[_Launched[RunningT]] | None]() for queue in _STREAMS
         }
         self._held: dict[Queue, list[_Launched[RunningT]]] = {queue: [] for queue in _STREAMS}
+        self._marks: dict[Queue, list[tuple[float, torch.cuda.Event]]] = {q: [] for q in _STREAMS}
         self._threads = [
             threading.Thread(
                 target=self._reap, args=(queue,), name=f"tandem-reap-{queue}", daemon=True
@@ -149,8 +159,7 @@ class CudaDriver(Generic[RunningT]):
             return self._finished[on].wait(value, _LIVENESS_CHECK_S)
         if not self._launched[on].wait(value, _LIVENESS_CHECK_S):
             return False
-        with self._lock:
-            event = self._events[on].get(value)
+        event = self._event_of(on, value)
         if event is None:  # it has completed meanwhile
             return True
         if queue in self._streams:
@@ -158,6 +167,15 @@ class CudaDriver(Generic[RunningT]):
         else:
             event.synchronize()
         return True
+
+    def _event_of(self, on: Queue, value: int) -> torch.cuda.Event | None:
+        """The first that is reached no sooner than a launched `value`; None: all have been."""
+        with self._lock:
+            events = self._events[on]
+            event = events.get(value)
+            if event is not None:
+                return event
+            return next((event for number, event in events.items() if number > value), None)
 
     def stand_behind_cpu(self, queue: Queue, value: int) -> bool:
         """See `runtime.stream_waits.ValueWaits`; called by the queue's thread."""
@@ -178,18 +196,43 @@ class CudaDriver(Generic[RunningT]):
                 with suppress(ValueError):  # it has come further meanwhile
                     cpu.set(awaited)
 
+    @property
+    def launches(self) -> bool:
+        """What is run on a stream is only launched."""
+        return True
+
+    def on(self, queue: Queue) -> AbstractContextManager[object]:
+        """Within, its stream is the current one."""
+        return torch.cuda.stream(self._streams[queue])
+
+    def launched(self, queue: Queue, value: int) -> bool:
+        """Wait until number `value` of a queue has been launched, for a second at most."""
+        return queue not in self._streams or self._launched[queue].wait(value, _LIVENESS_CHECK_S)
+
+    @property
+    def raised(self) -> frozenset[Queue]:
+        """Queues whose streams tell of ends in host memory by themselves."""
+        return self._raised_by_streams
+
+    def mark(self, queue: Queue, begun_s: float) -> None:
+        """A part of what `done` will tell of has been launched."""
+        event = torch.cuda.Event(enable_timing=True, blocking=True)
+        event.record(self._streams[queue])
+        self._marks[queue].append((begun_s, event))
+
     def done(
         self, queue: Queue, value: int, running: RunningT, begun_s: float, *, later: bool = False
     ) -> None:
-        """Record the operation's end on its stream, or raise the CPU queue's timeline at once.
+        """Record the end on its stream, or raise the CPU queue's timeline at once.
 
-        Each end is an event of its own, since steps are priced by when operations end; one thread
-        wakes up for those that may be told together.
+        Each part's end is an event of its own, since steps are priced by when parts end; whoever
+        waits for the last one can do so from now on. One thread wakes up for those that may be told
+        later.
         """
         if queue not in self._streams:
             end_s = time.perf_counter()
             self._finished[queue].set(value)
-            self._completed(running, begun_s, end_s)
+            self._completed([(running, ((begun_s, end_s),))])
             return
         # Who waits for an event uses up a core, which the CPU's part of the work needs, unless the
         # event is a blocking one; then waking up takes some ten microseconds longer. What comes
@@ -199,20 +242,20 @@ class CudaDriver(Generic[RunningT]):
         if self._counters is not None and by_stream:
             self._counters.write(self._streams[queue].cuda_stream, queue, value)
         event.record(self._streams[queue])
-        self._held[queue].append(_Launched(value, event, running, begun_s))
-        if later:
-            return
-        self._tell(queue)
+        marks, self._marks[queue] = [*self._marks[queue], (begun_s, event)], []
+        stands = queue in self._standing
+        with self._lock:
+            self._events[queue][value] = event
+            if stands:
+                self._stands[queue, value] = self._standing.pop(queue)
+        self._held[queue].append(_Launched(value, running, marks))
+        if stands or not later:  # nobody else lets a stream go on that waits
+            self._tell(queue)
+        self._launched[queue].set(value)  # another thread may launch what follows
 
     def _tell(self, queue: Queue) -> None:
-        """Let others wait for what has been launched, and have its end reported."""
+        """Have the ends reported of what has been launched."""
         together, self._held[queue] = self._held[queue], []
-        value = together[-1].value
-        with self._lock:
-            self._events[queue].update((each.value, each.event) for each in together)
-            if queue in self._standing:
-                self._stands[queue, value] = self._standing.pop(queue)
-        self._launched[queue].set(value)
         self._reapers[queue].put(together)
 
     def _reap(self, queue: Queue) -> None:
@@ -224,7 +267,7 @@ class CudaDriver(Generic[RunningT]):
                 last.event.synchronize()  # the others' have been reached before
                 if queue not in self._raised_by_streams:
                     self._finished[queue].set(last.value)
-                ends_s = [self._clock.moment_s(each.event) for each in together]
+                ended = [(each.running, self._spans_of(each)) for each in together]
             except Exception as error:  # noqa: BLE001 - a device error is the engine's end
                 self._broken = True
                 self._failed(together[0].running, error)
@@ -232,8 +275,10 @@ class CudaDriver(Generic[RunningT]):
             with self._lock:
                 for each in together:
                     del self._events[queue][each.value]
-            for each, end_s in zip(together, ends_s, strict=True):
-                self._completed(each.running, each.begun_s, end_s)
+            self._completed(ended)
+
+    def _spans_of(self, launched: _Launched[RunningT]) -> Spans:
+        return [(begun_s, self._clock.moment_s(event)) for begun_s, event in launched.marks]
 
     def _await_cpu(self, queue: Queue, value: int) -> None:
         """A stream that waits is let go on if the CPU does not come in time.
