@@ -37,6 +37,7 @@ from tandem.kernels.triton_experts import (
     multiply_expert_floats,
 )
 from tandem.kernels.triton_float_attention import attend_floats
+from tandem.kernels.triton_group_attention import attend_groups
 from tandem.kernels.triton_groups import multiply_groups
 from tandem.kernels.triton_linear import multiply_codes
 from tandem.kernels.triton_matrix_products import ROW_OUTPUTS, ROW_SPANS, ROW_WARPS
@@ -120,7 +121,7 @@ def attention(label: str, query: str, stored: str, capability: int) -> Iterator[
         if stored == "fp8":
             shape = shape_over_bytes(shape, heads, unit)
         constants = _attention_constants(shape, heads, head_dim)
-        constants |= {"USE_DOT": unit.has_dot, "HAS_CAP": label in BOUNDED}
+        constants["HAS_CAP"] = label in BOUNDED
         kernel, own = _attention_kernel(shape, page, unit)
         title = f"{name} {label}, {query} over {stored}"
         options = {"num_stages": shape.stages, "num_warps": shape.warps}
@@ -131,10 +132,13 @@ def _attention_kernel(
     shape: TileShape, page: QuantizedPage | None, unit: TritonDevice
 ) -> tuple[Any, dict[str, int]]:
     """With what only it has built in: see `TritonKernels`."""
+    own: dict[str, int] = {"PAD_DIM": shape.pad_dim, "USE_DOT": unit.has_dot}
     if page is None:
-        return attend_floats, {"HALVES": shape.halves, "HAS_E4M3": unit.has_e4m3}
-    own = {"CODE_BITS": page.bits, "GROUP_SIZE": page.group_size}
-    return attend_codes, own | {"ROW_ELEMENTS": page.row_elements}
+        return attend_floats, own | {"HALVES": shape.halves, "HAS_E4M3": unit.has_e4m3}
+    if shape.halves:
+        return attend_groups, {"CODE_BITS": page.bits, "ASSEMBLY": True}
+    own |= {"GROUP_SIZE": page.group_size, "ROW_ELEMENTS": page.row_elements}
+    return attend_codes, own | {"CODE_BITS": page.bits}
 
 
 def _attention_constants(shape: TileShape, heads: HeadShape, head_dim: int) -> dict[str, Any]:
@@ -142,7 +146,6 @@ def _attention_constants(shape: TileShape, heads: HeadShape, head_dim: int) -> d
         "KV_HEADS": heads.kv_heads,
         "GROUP": heads.group,
         "HEAD_DIM": head_dim,
-        "PAD_DIM": shape.pad_dim,
         "BLOCK_SIZE": BLOCK_SIZE,
         "ROWS": shape.rows,
         "KEYS": shape.keys,
@@ -338,8 +341,9 @@ def quick_cases() -> Iterator[Case]:
     """Each kernel, and each way through it that memory's types decide."""
     yield from others()
     yield from rows(("bf16",))
-    for stored in ("bf16", "fp8", "int4"):
+    for stored in ("bf16", "fp8", "int8"):
         yield next(attention("32/8/128", "bf16", stored, 80))
+    yield from attention("32/8/128", "bf16", "int4", 80)
     for format in (WeightFormat(4, 128), _FP8):
         yield from products("bf16", format, has_dot=True, tile_rows=TILE_ROWS[:1])
     yield next(products("fp32", WeightFormat(4, 128), has_dot=True))

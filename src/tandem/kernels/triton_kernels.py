@@ -16,6 +16,7 @@ from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.kernels.triton_append import append_codes, append_floats
 from tandem.kernels.triton_code_attention import attend_codes
 from tandem.kernels.triton_float_attention import attend_floats
+from tandem.kernels.triton_group_attention import attend_groups
 from tandem.kernels.triton_merge import merge_splits, merge_tiers
 from tandem.kernels.triton_plan import (
     DECODE_SPLIT_KEYS,
@@ -149,13 +150,11 @@ class TritonKernels:
             KV_HEADS=heads.kv_heads,
             GROUP=heads.group,
             HEAD_DIM=page.head_dim,
-            PAD_DIM=shape.pad_dim,
             BLOCK_SIZE=page.block_size,
             ROWS=shape.rows,
             KEYS=shape.keys,
             LEAST_KEYS=DECODE_SPLIT_KEYS,
             HAS_CAP=bool(self._soft_cap),
-            USE_DOT=self._unit.has_dot,
             num_stages=shape.stages,
             num_warps=shape.warps,
             **built_in,
@@ -170,14 +169,15 @@ class TritonKernels:
         page = self._shape
         if not page.code_bits:
             own: dict[str, int] = {"HALVES": shape.halves, "HAS_E4M3": self._unit.has_e4m3}
+            own |= {"PAD_DIM": shape.pad_dim, "USE_DOT": self._unit.has_dot}
             return attend_floats, (pages,), own
-        layout = page.quantized
-        own = {
-            "CODE_BITS": page.code_bits,
-            "GROUP_SIZE": layout.group_size,
-            "ROW_ELEMENTS": layout.row_elements,
-        }
-        return attend_codes, (pages, pages.view(torch.float16)), own
+        layout, held = page.quantized, (pages, pages.view(torch.float16))
+        own = {"CODE_BITS": page.code_bits}
+        if shape.halves:
+            return attend_groups, held, own | {"ASSEMBLY": self._device.type == "cuda"}
+        own |= {"GROUP_SIZE": layout.group_size, "ROW_ELEMENTS": layout.row_elements}
+        own |= {"PAD_DIM": shape.pad_dim, "USE_DOT": self._unit.has_dot}
+        return attend_codes, held, own
 
     def _merge(self, parts: AttentionOutput, result: AttentionOutput) -> None:
         splits, tokens, heads, head_dim = parts.out.shape

@@ -23,6 +23,7 @@ _LEAST_DIM_OF_MORE_WARPS = 128  # of codes; below, tiles fit the usual warps' re
 _PRODUCT_ELEMENTS = 8192  # held in registers where there are no matrix units
 _ALIGNED = 4  # elements of an int32 array
 _FEW_ROWS = 32
+_ELEMENTS_OF_TWO_GROUPS = 128
 _AT_ONCE = 4
 """Programs of a decode that a multiprocessor runs at once (ADR 0100): one more than fit everywhere
 waits for all of the others."""
@@ -172,6 +173,10 @@ def decode_shape(heads: HeadShape, unit: TritonDevice) -> TileShape:
     rows, pad_dim = max(MIN_DOT, rows), max(MIN_DOT, pad_dim)
     is_large = heads.element_bytes > 2
     keys, warps = _dot_size(pad_dim, heads, tiles.decode_key_bytes, warps, is_large=is_large)
+    if _multiplies_codes(heads, rows):
+        # shorter steps, of which more are under way, in programs of half the registers
+        keys, warps = max(MIN_DOT, keys // 2), max(1, warps // 2)
+        return TileShape(1, rows, keys, pad_dim, 2 * stages, warps, halves=True)
     return TileShape(1, rows, keys, pad_dim, stages, warps)
 
 
@@ -188,6 +193,16 @@ def prefill_shape(heads: HeadShape, tiles: TileSettings = USUAL_TILES) -> TileSh
         pad_dim, heads, tiles.prefill_key_bytes, tiles.prefill_warps, is_large=unpacks or is_wide
     )
     return TileShape(tokens, rows, keys, pad_dim, tiles.prefill_stages, warps)
+
+
+def _multiplies_codes(heads: HeadShape, rows: int) -> bool:
+    """Whether decode takes codes as they are: see `triton_group_attention`, which is for rows of
+    two groups, and whose registers hold few queries.
+    """
+    is_two_groups = heads.row_elements == _ELEMENTS_OF_TWO_GROUPS
+    return (
+        is_two_groups and bool(heads.code_bits) and heads.element_bytes == 2 and rows <= _FEW_ROWS
+    )
 
 
 def shape_over_bytes(shape: TileShape, heads: HeadShape, unit: TritonDevice) -> TileShape:

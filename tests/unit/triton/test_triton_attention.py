@@ -117,6 +117,27 @@ def test_quantized_pages(bits: int, head_dim: int, unit: TritonDevice) -> None:
     check(attend(make_tier(case), unit), exact_attention(case), torch.float32)
 
 
+@pytest.mark.parametrize("block_size", [16, 64])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_multiplied_as_they_are(bits: int, block_size: int) -> None:
+    rows = [(200, 1), (3, 1), (64, 1), (700, 1), (150, 2)]
+    case = make_quantized_case(
+        rows, bits, group=5, head_dim=128, block_size=block_size, dtype=torch.float16
+    )
+    tier = make_tier(case)
+    check(attend(tier), exact_attention(case), torch.float16)
+    check(attend(tier, window=50), exact_attention(case, window=50), torch.float16)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_of_heads_that_do_not_fill_their_groups(bits: int) -> None:
+    case = make_quantized_case([(90, 1)], bits, head_dim=100, dtype=torch.float16)
+    for query in case.query:
+        query *= 20
+    result = attend(make_tier(case), soft_cap=5.0)
+    check(result, exact_attention(case, soft_cap=5.0), torch.float16)
+
+
 @UNITS
 @pytest.mark.parametrize("head_dim", [24, 96, 128])
 def test_pages_of_one_byte_floats(head_dim: int, unit: TritonDevice) -> None:
