@@ -22,7 +22,7 @@ DECODE_SPLIT_KEYS = 256  # a split with fewer costs more to merge than it spread
 _LEAST_DIM_OF_MORE_WARPS = 128  # of codes; below, tiles fit the usual warps' registers
 _PRODUCT_ELEMENTS = 8192  # held in registers where there are no matrix units
 _ALIGNED = 4  # elements of an int32 array
-_FEW_ROWS = 32
+_FEW_ROWS = MIN_DOT
 _ELEMENTS_OF_TWO_GROUPS = 128
 _AT_ONCE = 4
 """Programs of a decode that a multiprocessor runs at once (ADR 0100): one more than fit everywhere
