@@ -25,8 +25,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from tandem.kernels.product_tiles import ProductCut, cut_groups
+from tandem.kernels.tiles import tiles_for
 from tandem.kernels.triton_append import append_codes, append_floats
-from tandem.kernels.triton_attention import attend_tiles, merge_splits, merge_tiers
+from tandem.kernels.triton_code_attention import attend_codes
 from tandem.kernels.triton_dequantize import dequantize_codes
 from tandem.kernels.triton_expert_products import STAGES as EXPERT_STAGES
 from tandem.kernels.triton_expert_products import expert_tile
@@ -35,9 +36,12 @@ from tandem.kernels.triton_experts import (
     multiply_expert_codes,
     multiply_expert_floats,
 )
+from tandem.kernels.triton_float_attention import attend_floats
+from tandem.kernels.triton_group_attention import attend_groups
 from tandem.kernels.triton_groups import multiply_groups
 from tandem.kernels.triton_linear import multiply_codes
 from tandem.kernels.triton_matrix_products import ROW_OUTPUTS, ROW_SPANS, ROW_WARPS
+from tandem.kernels.triton_merge import merge_splits, merge_tiers
 from tandem.kernels.triton_plan import (
     DECODE_SPLIT_KEYS,
     MAX_SPLITS,
@@ -45,6 +49,7 @@ from tandem.kernels.triton_plan import (
     TileShape,
     decode_shape,
     prefill_shape,
+    shape_over_bytes,
 )
 from tandem.kernels.triton_products import (
     DEQUANTIZED_SPANS,
@@ -58,7 +63,7 @@ from tandem.kernels.triton_row_operations import (
     HEADS_AT_ONCE,
 )
 from tandem.kernels.triton_rows import gate_rows, rotate_heads
-from tandem.kernels.triton_support import FIRST_WITH_DOT, TritonDevice
+from tandem.kernels.triton_support import FIRST_WITH_DOT, FIRST_WITH_E4M3, TritonDevice
 from tandem.memory.quantized_page import QuantizedPage
 from tandem.spec.weight_format import WeightFormat
 
@@ -96,41 +101,52 @@ class Case:
     options: dict[str, int]
 
 
-def attention(label: str, query: str, stored: str, *, has_dot: bool) -> Iterator[Case]:
+def attention(label: str, query: str, stored: str, capability: int) -> Iterator[Case]:
     """Decode, and prefill where there are matrix units."""
     kv_heads, group, head_dim = HEADS[label]
     bits = CODE_BITS.get(stored, 0)
     page = QuantizedPage(bits, kv_heads, BLOCK_SIZE, head_dim) if bits else None
     elements = page.row_elements if page else head_dim
     heads = HeadShape(kv_heads, group, elements, _BYTES[query], bits)
-    shapes = {"decode": decode_shape(heads, TritonDevice(100, has_dot))}
-    if has_dot:
-        shapes["prefill"] = prefill_shape(heads)
+    unit = device(capability)
+    shapes = {"decode": decode_shape(heads, unit)}
+    if unit.has_dot:
+        shapes["prefill"] = prefill_shape(heads, unit.tiles)
     types = dict.fromkeys(("tile_row", "tile_token", "tile_count", "first", "end", "table"), "*i32")
     types |= {"q": f"*{query}", "pages": f"*{stored}" if stored == query else "*u8"}
     types |= {"pairs": "*fp16"}
     types |= {"out": "*fp32", "lse": "*fp32", "scale": "fp32", "soft_cap": "fp32"}
     types |= dict.fromkeys(("num_tokens", "table_width"), "i32")
-    built_in = {"USE_DOT": has_dot, "HAS_CAP": label in BOUNDED}
     for name, shape in shapes.items():
-        constants = _attention_constants(shape, heads, head_dim, bits, page)
+        if stored == "fp8":
+            shape = shape_over_bytes(shape, heads, unit)
+        constants = _attention_constants(shape, heads, head_dim)
+        constants["HAS_CAP"] = label in BOUNDED
+        kernel, own = _attention_kernel(shape, page, unit)
         title = f"{name} {label}, {query} over {stored}"
         options = {"num_stages": shape.stages, "num_warps": shape.warps}
-        yield Case(title, attend_tiles, types, constants | built_in, options)
+        yield Case(title, kernel, types, constants | own, options)
 
 
-def _attention_constants(
-    shape: TileShape, heads: HeadShape, head_dim: int, bits: int, page: QuantizedPage | None
-) -> dict[str, Any]:
+def _attention_kernel(
+    shape: TileShape, page: QuantizedPage | None, unit: TritonDevice
+) -> tuple[Any, dict[str, int]]:
+    """With what only it has built in: see `TritonKernels`."""
+    own: dict[str, int] = {"PAD_DIM": shape.pad_dim, "USE_DOT": unit.has_dot}
+    if page is None:
+        return attend_floats, own | {"HALVES": shape.halves, "HAS_E4M3": unit.has_e4m3}
+    if shape.halves:
+        return attend_groups, {"CODE_BITS": page.bits, "ASSEMBLY": True}
+    own |= {"GROUP_SIZE": page.group_size, "ROW_ELEMENTS": page.row_elements}
+    return attend_codes, own | {"CODE_BITS": page.bits}
+
+
+def _attention_constants(shape: TileShape, heads: HeadShape, head_dim: int) -> dict[str, Any]:
     return {
         "KV_HEADS": heads.kv_heads,
         "GROUP": heads.group,
         "HEAD_DIM": head_dim,
-        "PAD_DIM": shape.pad_dim,
         "BLOCK_SIZE": BLOCK_SIZE,
-        "CODE_BITS": bits,
-        "GROUP_SIZE": page.group_size if page else 1,
-        "ROW_ELEMENTS": page.row_elements if page else 1,
         "ROWS": shape.rows,
         "KEYS": shape.keys,
         "LEAST_KEYS": DECODE_SPLIT_KEYS,
@@ -290,24 +306,25 @@ def usage(cubin: bytes) -> dict[str, str]:
     return {parts[0]: parts[1] for parts in fields}
 
 
-def has_dot(capability: int) -> bool:
-    """Whether kernels for a generation use its matrix units."""
-    return capability >= FIRST_WITH_DOT[0] * 10 + FIRST_WITH_DOT[1]
+def device(capability: int) -> TritonDevice:
+    """One of a generation."""
+    found = capability // 10, capability % 10
+    return TritonDevice(100, found >= FIRST_WITH_DOT, tiles_for(found), found >= FIRST_WITH_E4M3)
 
 
 def all_cases(capability: int) -> Iterator[Case]:
     """For one generation; other head shapes in two of them, formats that differ little in one."""
-    dot, is_ampere = has_dot(capability), capability == 80
+    dot, is_ampere = device(capability).has_dot, capability == 80
     yield from others()
     yield from rows()
     for query in QUERIES:
         for stored in (query, *STORED):
-            yield from attention("32/8/128", query, stored, has_dot=dot)
+            yield from attention("32/8/128", query, stored, capability)
     if capability in (80, 90):
         for label in HEADS:
             if label != "32/8/128":
                 for stored in ("bf16", "int8", "int4"):
-                    yield from attention(label, "bf16", stored, has_dot=dot)
+                    yield from attention(label, "bf16", stored, capability)
     for query in QUERIES:
         for format in (WeightFormat(4, 128), WeightFormat(8, 128), _FP8, WeightFormat(4, 32)):
             # float16 is decoded otherwise than bfloat16, and multiplied alike
@@ -324,8 +341,9 @@ def quick_cases() -> Iterator[Case]:
     """Each kernel, and each way through it that memory's types decide."""
     yield from others()
     yield from rows(("bf16",))
-    for stored in ("bf16", "fp8", "int4"):
-        yield next(attention("32/8/128", "bf16", stored, has_dot=True))
+    for stored in ("bf16", "fp8", "int8"):
+        yield next(attention("32/8/128", "bf16", stored, 80))
+    yield from attention("32/8/128", "bf16", "int4", 80)
     for format in (WeightFormat(4, 128), _FP8):
         yield from products("bf16", format, has_dot=True, tile_rows=TILE_ROWS[:1])
     yield next(products("fp32", WeightFormat(4, 128), has_dot=True))
@@ -336,7 +354,7 @@ def quick_cases() -> Iterator[Case]:
 def each_case() -> Iterator[tuple[Case, int]]:
     """One of attention for each generation: prompts where there are matrix units, else decode."""
     for capability in SHARED_KIB:
-        *_, last = attention("32/8/128", "bf16", "bf16", has_dot=has_dot(capability))
+        *_, last = attention("32/8/128", "bf16", "bf16", capability)
         yield last, capability
 
 

@@ -99,16 +99,19 @@ def test_float16() -> None:
 
 def test_bfloat16() -> None:
     _check(torch.bfloat16)
+    _check(torch.bfloat16, window=500)
 
 
 def test_pages_of_eight_bits() -> None:
     _check(torch.float32, 8)
     _check(torch.bfloat16, 8)
+    _check(torch.bfloat16, 8, window=500)
 
 
 def test_pages_of_four_bits() -> None:
     _check(torch.float32, 4)
     _check(torch.bfloat16, 4)
+    _check(torch.bfloat16, 4, window=500)
 
 
 def test_pages_of_one_byte_floats() -> None:

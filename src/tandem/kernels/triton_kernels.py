@@ -14,16 +14,21 @@ from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.pages import PageShape, copy_blocks
 from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.kernels.triton_append import append_codes, append_floats
-from tandem.kernels.triton_attention import attend_tiles, merge_splits, merge_tiers
+from tandem.kernels.triton_code_attention import attend_codes
+from tandem.kernels.triton_float_attention import attend_floats
+from tandem.kernels.triton_group_attention import attend_groups
+from tandem.kernels.triton_merge import merge_splits, merge_tiers
 from tandem.kernels.triton_plan import (
     DECODE_SPLIT_KEYS,
     MAX_SPLITS,
     HeadShape,
     Tiles,
+    TileShape,
     TritonBatch,
     plan_rows,
     plan_tiles,
     power_of_two,
+    shape_over_bytes,
 )
 from tandem.kernels.triton_support import TritonDevice
 from tandem.plan.binding import TierAttention
@@ -124,12 +129,12 @@ class TritonKernels:
             out = result.out.new_empty((tiles.splits, count, *q.shape[1:]))
             target = AttentionOutput(out, out.new_empty(out.shape[:3]))
         page, heads, shape = self._shape, self._heads, tiles.shape
-        quantized = page.quantized if page.code_bits else None
-        launch = cast("Any", attend_tiles)
+        if pages.dtype is torch.uint8 and not page.code_bits:
+            shape = shape_over_bytes(shape, heads, self._unit)
+        launch, held, built_in = self._kernel(pages, shape)
         launch[(len(tiles.row), heads.kv_heads, tiles.splits)](
             q,
-            pages,
-            pages.view(torch.float16) if quantized else pages,
+            *held,
             tiles.row,
             tiles.token,
             tiles.count,
@@ -145,21 +150,34 @@ class TritonKernels:
             KV_HEADS=heads.kv_heads,
             GROUP=heads.group,
             HEAD_DIM=page.head_dim,
-            PAD_DIM=shape.pad_dim,
             BLOCK_SIZE=page.block_size,
-            CODE_BITS=page.code_bits,
-            GROUP_SIZE=quantized.group_size if quantized else 1,
-            ROW_ELEMENTS=quantized.row_elements if quantized else 1,
             ROWS=shape.rows,
             KEYS=shape.keys,
             LEAST_KEYS=DECODE_SPLIT_KEYS,
             HAS_CAP=bool(self._soft_cap),
-            USE_DOT=self._unit.has_dot,
             num_stages=shape.stages,
             num_warps=shape.warps,
+            **built_in,
         )
         if tiles.splits > 1:
             self._merge(target, result)
+
+    def _kernel(
+        self, pages: Tensor, shape: TileShape
+    ) -> tuple[Any, tuple[Tensor, ...], dict[str, int]]:
+        """What serves these pages, how it is given them, and what only it has built in."""
+        page = self._shape
+        if not page.code_bits:
+            own: dict[str, int] = {"HALVES": shape.halves, "HAS_E4M3": self._unit.has_e4m3}
+            own |= {"PAD_DIM": shape.pad_dim, "USE_DOT": self._unit.has_dot}
+            return attend_floats, (pages,), own
+        layout, held = page.quantized, (pages, pages.view(torch.float16))
+        own = {"CODE_BITS": page.code_bits}
+        if shape.halves:
+            return attend_groups, held, own | {"ASSEMBLY": self._device.type == "cuda"}
+        own |= {"GROUP_SIZE": layout.group_size, "ROW_ELEMENTS": layout.row_elements}
+        own |= {"PAD_DIM": shape.pad_dim, "USE_DOT": self._unit.has_dot}
+        return attend_codes, held, own
 
     def _merge(self, parts: AttentionOutput, result: AttentionOutput) -> None:
         splits, tokens, heads, head_dim = parts.out.shape

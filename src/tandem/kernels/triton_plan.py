@@ -1,6 +1,6 @@
 """Decides once per step, on the host, how the Triton kernels cut a tier's attention."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from tandem.kernels.tiles import USUAL_TILES, TileSettings
 from tandem.kernels.triton_support import TritonDevice
 from tandem.kernels.upload import upload
-from tandem.plan.binding import IntArray, TierAttention
+from tandem.plan.binding import IntArray, LongArray, TierAttention
 from tandem.plan.seen_keys import count_seen_keys
 
 MIN_DOT = 16  # rows, columns and depth of the smallest product on matrix units
@@ -22,7 +22,11 @@ DECODE_SPLIT_KEYS = 256  # a split with fewer costs more to merge than it spread
 _LEAST_DIM_OF_MORE_WARPS = 128  # of codes; below, tiles fit the usual warps' registers
 _PRODUCT_ELEMENTS = 8192  # held in registers where there are no matrix units
 _ALIGNED = 4  # elements of an int32 array
-_WAVES = 2  # programs per multiprocessor worth having
+_FEW_ROWS = MIN_DOT
+_ELEMENTS_OF_TWO_GROUPS = 128
+_AT_ONCE = 4
+"""Programs of a decode that a multiprocessor runs at once (ADR 0100): one more than fit everywhere
+waits for all of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,11 @@ class HeadShape:
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """What a kernel is compiled with: see `triton_attention.attend_tiles`, and `TileSettings`."""
+    """What a kernel is compiled with: see the kernels, and `TileSettings`.
+
+    Attributes:
+        halves: products are in float16, which has what pages hold exactly, by queries that fit.
+    """
 
     tokens: int
     rows: int
@@ -53,6 +61,7 @@ class TileShape:
     pad_dim: int
     stages: int
     warps: int
+    halves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ def plan_tiles(
     if num_decode < len(attention.block_table):
         shape = prefill_shape(heads, unit.tiles)
         rows = len(attention.block_table)
-        cut = _cut(attention, num_decode, rows, shape.tokens)
+        cut = _longest_first(_cut(attention, num_decode, rows, shape.tokens), seen.end)
         cuts.append((slice(num_decode, num_tokens), shape, 1, cut))
     arrays = [seen.first, seen.end, attention.block_table.reshape(-1)]
     for *_, cut in cuts:
@@ -157,14 +166,18 @@ def decode_shape(heads: HeadShape, unit: TritonDevice) -> TileShape:
     """One token; on matrix units its heads are padded to their smallest product."""
     rows, pad_dim = power_of_two(heads.group), power_of_two(heads.row_elements)
     tiles = unit.tiles
-    if unit.has_dot:
-        rows, pad_dim = max(MIN_DOT, rows), max(MIN_DOT, pad_dim)
-        key_bytes, is_large = tiles.decode_key_bytes, heads.element_bytes > 2
-        keys, warps = _dot_size(pad_dim, heads, key_bytes, tiles.decode_warps, is_large=is_large)
-    else:
+    stages, warps = tiles.decode_stages, tiles.decode_warps
+    if not unit.has_dot:
         keys = min(64, max(1, _PRODUCT_ELEMENTS // (rows * pad_dim)))
-        warps = tiles.decode_warps
-    return TileShape(1, rows, keys, pad_dim, tiles.decode_stages, warps)
+        return TileShape(1, rows, keys, pad_dim, stages, warps)
+    rows, pad_dim = max(MIN_DOT, rows), max(MIN_DOT, pad_dim)
+    is_large = heads.element_bytes > 2
+    keys, warps = _dot_size(pad_dim, heads, tiles.decode_key_bytes, warps, is_large=is_large)
+    if _multiplies_codes(heads, rows):
+        # shorter steps, of which more are under way, in programs of half the registers
+        keys, warps = max(MIN_DOT, keys // 2), max(1, warps // 2)
+        return TileShape(1, rows, keys, pad_dim, 2 * stages, warps, halves=True)
+    return TileShape(1, rows, keys, pad_dim, stages, warps)
 
 
 def prefill_shape(heads: HeadShape, tiles: TileSettings = USUAL_TILES) -> TileShape:
@@ -182,6 +195,29 @@ def prefill_shape(heads: HeadShape, tiles: TileSettings = USUAL_TILES) -> TileSh
     return TileShape(tokens, rows, keys, pad_dim, tiles.prefill_stages, warps)
 
 
+def _multiplies_codes(heads: HeadShape, rows: int) -> bool:
+    """Whether decode takes codes as they are: see `triton_group_attention`, which is for rows of
+    two groups, and whose registers hold few queries.
+    """
+    is_two_groups = heads.row_elements == _ELEMENTS_OF_TWO_GROUPS
+    return (
+        is_two_groups and bool(heads.code_bits) and heads.element_bytes == 2 and rows <= _FEW_ROWS
+    )
+
+
+def shape_over_bytes(shape: TileShape, heads: HeadShape, unit: TritonDevice) -> TileShape:
+    """The same over pages of e4m3, of which float16 has every value.
+
+    Of few rows, whose keys are most of what a program holds, twice as many steps are under way, as
+    many bytes as of 16 bits, in half the warps: each thread has as many of them.
+    """
+    if not unit.has_dot or heads.element_bytes > 2:
+        return shape
+    if shape.rows > _FEW_ROWS:
+        return replace(shape, halves=True)
+    return replace(shape, halves=True, stages=2 * shape.stages, warps=max(1, shape.warps // 2))
+
+
 def _dot_size(
     pad_dim: int, heads: HeadShape, key_bytes: int, warps: int, *, is_large: bool
 ) -> tuple[int, int]:
@@ -197,8 +233,8 @@ def _dot_size(
 
 
 def _count_splits(programs: int, keys: int, unit: TritonDevice) -> int:
-    """As many as give every multiprocessor work, none of them short."""
-    wanted = -(-_WAVES * unit.processors // programs)
+    """As many as run at once, none of them short."""
+    wanted = _AT_ONCE * unit.processors // programs
     return max(1, min(wanted, keys // DECODE_SPLIT_KEYS, MAX_SPLITS))
 
 
@@ -211,6 +247,13 @@ def _cut(attention: TierAttention, first: int, last: int, tokens: int) -> tuple[
         found += [(row, at, min(tokens, end - at)) for at in range(begin, end, tokens)]
     columns = np.array(found, dtype=np.int32).reshape(-1, 3).T
     return columns[0], columns[1], columns[2]
+
+
+def _longest_first(cut: tuple[IntArray, ...], end: LongArray) -> tuple[IntArray, ...]:
+    """Tiles by the keys that they see: one that begins last, and is long, would end alone."""
+    _, token, count = cut
+    order = np.argsort(-end[token + count - 1], kind="stable")
+    return tuple(column[order] for column in cut)
 
 
 def _upload_together(arrays: "list[IntArray]", device: torch.device) -> tuple[Tensor, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 FIRST_WITH_DOT = (8, 0)  # the first compute capability whose matrix units are used
+FIRST_WITH_E4M3 = (8, 9)  # the first whose instructions convert e4m3
 _HEADER_VARIABLES = ("CPATH", "C_INCLUDE_PATH")  # where compilers look for headers, too
 
 
@@ -29,11 +30,13 @@ class TritonDevice:
         processors: streaming multiprocessors; work is cut so that all have some.
         has_dot: its matrix units can be used (see `FIRST_WITH_DOT`).
         tiles: how kernels are cut on it.
+        has_e4m3: it converts floats of one byte.
     """
 
     processors: int
     has_dot: bool
     tiles: TileSettings = USUAL_TILES
+    has_e4m3: bool = False
 
 
 def available() -> bool:
@@ -76,8 +79,8 @@ def unit_of(device: "torch.device") -> TritonDevice | None:
     from tandem.devices.cuda.device import compute_capability, multiprocessors
 
     capability = compute_capability(device)
-    has_dot = capability >= FIRST_WITH_DOT
-    return TritonDevice(multiprocessors(device), has_dot, tiles_for(capability))
+    has_dot, has_e4m3 = capability >= FIRST_WITH_DOT, capability >= FIRST_WITH_E4M3
+    return TritonDevice(multiprocessors(device), has_dot, tiles_for(capability), has_e4m3)
 
 
 def unavailable_message(reason: str) -> str:

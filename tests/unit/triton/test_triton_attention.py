@@ -14,7 +14,14 @@ from tests.unit.native.tier_case import make_tier
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from tests.unit.triton.triton_case import DEVICE, WITH_DOT, WITHOUT_DOT, attend, kernels_of
+from tests.unit.triton.triton_case import (
+    DEVICE,
+    WITH_DOT,
+    WITH_E4M3,
+    WITHOUT_DOT,
+    attend,
+    kernels_of,
+)
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.narrow_floats import decode
@@ -110,11 +117,54 @@ def test_quantized_pages(bits: int, head_dim: int, unit: TritonDevice) -> None:
     check(attend(make_tier(case), unit), exact_attention(case), torch.float32)
 
 
+@pytest.mark.parametrize("block_size", [16, 64])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_multiplied_as_they_are(bits: int, block_size: int) -> None:
+    rows = [(200, 1), (3, 1), (64, 1), (700, 1), (150, 2)]
+    case = make_quantized_case(
+        rows, bits, group=5, head_dim=128, block_size=block_size, dtype=torch.float16
+    )
+    tier = make_tier(case)
+    check(attend(tier), exact_attention(case), torch.float16)
+    check(attend(tier, window=50), exact_attention(case, window=50), torch.float16)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_of_heads_that_do_not_fill_their_groups(bits: int) -> None:
+    case = make_quantized_case([(90, 1)], bits, head_dim=100, dtype=torch.float16)
+    for query in case.query:
+        query *= 20
+    result = attend(make_tier(case), soft_cap=5.0)
+    check(result, exact_attention(case, soft_cap=5.0), torch.float16)
+
+
 @UNITS
 @pytest.mark.parametrize("head_dim", [24, 96, 128])
 def test_pages_of_one_byte_floats(head_dim: int, unit: TritonDevice) -> None:
     case = make_narrow_case([(70, 1), (21, 1), (700, 1), (40, 20)], group=2, head_dim=head_dim)
     check(attend(make_tier(case), unit), exact_attention(case), torch.float32)
+
+
+@pytest.mark.parametrize("unit", [WITH_DOT, WITH_E4M3], ids=["by integers", "by an instruction"])
+@pytest.mark.parametrize("block_size", [16, 64])
+def test_one_byte_floats_multiplied_as_float16(block_size: int, unit: TritonDevice) -> None:
+    case = make_narrow_case(
+        [(200, 1), (3, 1), (150, 40)],
+        group=3, head_dim=40, block_size=block_size, dtype=torch.float16,
+    )  # fmt: skip
+    for query in case.query:
+        query *= 1e-3  # of which float16 would have few bits, were it not for a power of two
+    check(attend(make_tier(case), unit), exact_attention(case), torch.float16)
+
+
+@pytest.mark.parametrize("window", [0, 100, 150])
+@pytest.mark.parametrize("block_size", [16, 64, 128])
+def test_steps_whole_and_at_the_ends(block_size: int, window: int) -> None:
+    # steps of 64 keys: in a block, or over four; rows begin and end within them, or see but one
+    rows = [(130, 1), (120, 1), (128, 1), (330, 1), (1, 1), (140, 75)]
+    case = make_case(rows, group=2, head_dim=16, block_size=block_size, dtype=torch.float16)
+    result = attend(make_tier(case), window=window)
+    check(result, exact_attention(case, window=window), torch.float16)
 
 
 @UNITS

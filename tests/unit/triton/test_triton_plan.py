@@ -15,6 +15,7 @@ from tandem.kernels.triton_plan import (
     plan_rows,
     plan_tiles,
     prefill_shape,
+    shape_over_bytes,
 )
 from tandem.kernels.triton_support import TritonDevice
 from tandem.plan.binding import TierAttention
@@ -143,6 +144,41 @@ def test_one_long_request_is_divided_among_all_multiprocessors() -> None:
     assert 8 * tiles.splits >= 2 * 108
     (many,) = plan([(4096, 1)] * 64, heads, TritonDevice(108, has_dot=True)).tiles
     assert many.splits == 1
+
+
+@pytest.mark.parametrize(("rows", "splits"), [(1, 64), (16, 4), (20, 3), (64, 1), (80, 1)])
+def test_as_many_programs_as_run_at_once_and_none_that_wait(rows: int, splits: int) -> None:
+    heads, unit = (
+        HeadShape(kv_heads=8, group=4, row_elements=128, element_bytes=2),
+        TritonDevice(132, has_dot=True),
+    )
+    (tiles,) = plan([(32768, 1)] * rows, heads, unit).tiles
+    table = torch.zeros(rows, 32768 // 16, dtype=torch.int32)
+    (static,) = plan_rows(torch.zeros(rows, dtype=torch.int64), table, 16, heads, unit).tiles
+    assert tiles.splits == static.splits == splits
+
+
+def test_tiles_of_prompts_that_see_most_come_first() -> None:
+    heads = HeadShape(kv_heads=2, group=4, row_elements=64, element_bytes=2)
+    batch = plan([(100, 100), (500, 40), (9, 1)], heads, TritonDevice(132, has_dot=True))
+    (_, tiles) = batch.tiles
+    ends = batch.end[(tiles.token + tiles.count - 1).long()].tolist()
+    assert len(ends) > 2
+    assert ends == sorted(ends, reverse=True)
+
+
+def test_pages_of_bytes_are_multiplied_as_float16_on_matrix_units() -> None:
+    unit = TritonDevice(132, has_dot=True)
+    for element_bytes in (2, 4):
+        heads = HeadShape(8, 4, 128, element_bytes)
+        usual = decode_shape(heads, unit)
+        shape = shape_over_bytes(usual, heads, unit)
+        assert shape.halves == (element_bytes == 2)
+        assert (shape == usual) == (element_bytes == 4)
+    heads = HeadShape(8, 4, 128, 2)
+    without = TritonDevice(132, has_dot=False)
+    usual = decode_shape(heads, without)
+    assert shape_over_bytes(usual, heads, without) == usual
 
 
 @pytest.mark.parametrize("context", [1, 300])

@@ -10,6 +10,7 @@ from tandem.kernels.triton_support import TritonDevice
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WITH_DOT = TritonDevice(processors=8, has_dot=True)
+WITH_E4M3 = TritonDevice(processors=8, has_dot=True, has_e4m3=True)
 WITHOUT_DOT = TritonDevice(processors=8, has_dot=False)
 
 
