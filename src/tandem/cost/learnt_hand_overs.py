@@ -49,7 +49,7 @@ class _Kind:
 
     Attributes:
         steps: of the observation that is being made. found: the last observations, in seconds of a
-            step. step_s: of the longest period since the last trial began.
+            step. step_s: the longest period of those that came last, one after the other.
         since_s, sweeps: all that has run since it was last taken. pause: times as long as its loss
             asks for, before it is tried again.
     """
@@ -109,8 +109,9 @@ class HandOverLearner:
 
     def _taken(self, step: MeasuredStep, *, follows: bool) -> None:
         record = self._kinds[step.kind]
+        longest_s = 0.0 if record.sweeps else record.step_s
+        record.step_s = max(longest_s, step.period_s)
         record.since_s, record.sweeps = 0.0, 0
-        record.step_s = max(record.step_s, step.period_s)
         if step.said_s is None or not follows:  # the first of a kind is beside the last of another
             return
         record.steps.append(step)
@@ -156,7 +157,7 @@ class HandOverLearner:
                 record = self._kinds[kind]
                 record.found.clear()
                 record.steps.clear()
-                record.since_s, record.sweeps, record.step_s = 0.0, 0, 0.0
+                record.since_s, record.sweeps = 0.0, 0
                 self._trial = _Trial(kind)
                 return
 
