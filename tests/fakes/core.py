@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tandem.cost.hand_overs import HandOvers
 from tandem.cost.prediction_ratios import PredictionRatios
 from tandem.engine.stats import MemoryRow
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
@@ -62,6 +63,7 @@ class FakeStats:
     overlap: OverlapTotals | None = None
     recent_overlap: OverlapTotals | None = None
     prediction: PredictionRatios | None = None
+    hand_overs: HandOvers | None = None
     pinned_bytes: int = 4096
     memory: tuple[MemoryRow, ...] = ()
 
@@ -106,6 +108,7 @@ class FakeCore:
     overlap: OverlapTotals | None = None
     recent_overlap: OverlapTotals | None = None
     prediction: PredictionRatios | None = None
+    hand_overs: HandOvers | None = None
     prefix: PrefixStats = field(default_factory=PrefixStats)
     disk: DiskStats | None = None
     closed: bool = False
@@ -208,6 +211,7 @@ class FakeCore:
             overlap=self.overlap,
             recent_overlap=self.recent_overlap,
             prediction=self.prediction,
+            hand_overs=self.hand_overs,
         )
 
     def close(self) -> None:

@@ -5,12 +5,14 @@ lane's tokens and attends to what it holds; rows with KV on the host have their 
 there and attended meanwhile, and the layer goes on when both are done. Cohorts share the stages of
 a layer with the main lane, or have a pass of their own; the CPU attends to them beside all this,
 one attention after the other. Against the same programs in virtual time the sums leave out what
-queues do to each other within a layer.
+queues do to each other within a layer; on real ones, hand-overs between threads, until these are
+learnt (`HandOvers`).
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tandem.cost.hand_overs import NO_HAND_OVERS, HandOver, HandOvers, kind_of
 from tandem.cost.staircase import Staircase
 
 
@@ -80,12 +82,15 @@ class StepForecast(NamedTuple):
         decoded: tokens that it generates; a cohort's, in the mean of the sweeps that they take.
         prompts: tokens of prompts that it reads.
         attended_s: the CPU's attention, all of it.
+        kind: how it hands work to the host. hand_over_s: what is counted for that, within its time.
     """
 
     time_s: float
     decoded: float
     prompts: int
     attended_s: float
+    kind: HandOver = HandOver.NONE
+    hand_over_s: float = 0.0
 
     def useful_tokens_per_s(self, prompt_weight: float) -> float:
         """Tokens, those of prompts at `prompt_weight` of a generated one; 0 of a step that only
@@ -155,6 +160,7 @@ class StepPrices:
         pages: copies of KV blocks between the tiers.
         launch_s: from submission to the start, where nothing hides it.
         max_join_wait_s: how long a sweep may wait for a cohort.
+        hand_overs: what steps with a part on the host were found to take beyond all this.
     """
 
     num_layers: int
@@ -169,6 +175,7 @@ class StepPrices:
     pages: PagePrice
     launch_s: float
     max_join_wait_s: float
+    hand_overs: HandOvers = NO_HAND_OVERS
 
     def forecast(self, work: StepWork) -> StepForecast:
         """Time and tokens of a step."""
@@ -188,7 +195,16 @@ class StepPrices:
             done = min(1.0, time_s / cohorts_s)
         advanced = done * sum(each.rows * each.tokens for each in work.cohorts)
         attended_s = self.num_layers * riding_s + done * cohorts_s
-        return StepForecast(time_s, work.decodes + advanced, work.prompts, attended_s)
+        kind = kind_of(work.host.queries > 0, not work.prompts, bool(work.cohorts))
+        hand_over_s = self.hand_overs.step_s(kind, self.num_layers)
+        return StepForecast(
+            time_s + hand_over_s,
+            work.decodes + advanced,
+            work.prompts,
+            attended_s,
+            kind,
+            hand_over_s,
+        )
 
     def late_s(self, work: StepWork) -> float:
         """How long the CPU goes on attending, in a sweep that all cohorts cross, once the

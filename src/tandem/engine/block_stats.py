@@ -121,6 +121,7 @@ class BlockStats:
             overlap=None if meter is None else meter.totals,
             recent_overlap=None if meter is None else meter.recent(),
             prediction=None,
+            hand_overs=None,
             tiers=tuple(self._tier(tier) for tier in TIERS),
             memory=tuple(
                 MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tandem.cost.hand_overs import HandOvers
 from tandem.cost.prediction_ratios import PredictionRatios
 from tandem.memory.ledger import LocationTotals
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
@@ -54,6 +55,8 @@ class EngineStats:
         overlap: how accelerator and CPU worked beside each other since start, and recent_overlap
             in the latest steps; None without an accelerator, or where times mean nothing.
         prediction: what predicted times were worth; None without `--calibrate`.
+        hand_overs: what steps with a part on the host were found to take beyond predictions; None
+            but under strategy `auto` where times are known.
         memory, memory_totals: the ledger: who takes what; each memory's peak, by the word of the
             device's driver or, of this process since it began to load, the kernel, and how much
             it grew after the warm-up.
@@ -87,6 +90,7 @@ class EngineStats:
     overlap: OverlapTotals | None
     recent_overlap: OverlapTotals | None
     prediction: PredictionRatios | None
+    hand_overs: HandOvers | None
     tiers: tuple[TierStats, ...]
     memory: tuple[MemoryRow, ...]
     memory_totals: tuple[LocationTotals, ...]

@@ -114,6 +114,7 @@ class StatsCollector:
             overlap=None if meter is None else meter.totals,
             recent_overlap=None if meter is None else meter.recent(),
             prediction=None if scheduler.timer is None else scheduler.timer.calibrator.ratios(),
+            hand_overs=None if scheduler.hand_overs is None else scheduler.hand_overs.learner.known,
             tiers=tuple(self._tier(tier) for tier in TIERS),
             memory=tuple(
                 MemoryRow(e.location, e.label, e.predicted_bytes, e.actual_bytes)

@@ -29,6 +29,7 @@ from tandem.spec.request import RequestOutput, TokenLogprobs
 
 if TYPE_CHECKING:
     from tandem.scheduler.cohort import Cohort
+    from tandem.scheduler.hand_over_timer import HandOverTimer
     from tandem.scheduler.prefix_tiers import PrefixTiers
     from tandem.scheduler.reading import ReadRule
     from tandem.scheduler.step_timer import StepTimer
@@ -51,6 +52,7 @@ class Observer:
         tiers: "PrefixTiers | None",
         timer: "StepTimer | None",
         reading: "ReadRule | None" = None,
+        hand_overs: "HandOverTimer | None" = None,
     ) -> None:
         self._rows = rows
         self._kv = kv
@@ -59,6 +61,7 @@ class Observer:
         self._cohorts = cohorts
         self._tiers, self._timer, self._reading = tiers, timer, reading
         self._block_size = np.array(config.block_size, dtype=np.int32)
+        self._hand_overs = hand_overs
         self._finished_cohorts: list[int] = []
         self._news = False
 
@@ -113,6 +116,8 @@ class Observer:
         reached = self._flight.retire(event.step_id)
         if self._timer is not None:
             self._timer.retired(event.step_id, event.times)
+        if self._hand_overs is not None:
+            self._hand_overs.retired(event.step_id, event.times)
         if self._reading is not None:
             self._reading.retired(event.step_id, event.times)
         freed = reached is not None and self._kv.complete_step(reached)

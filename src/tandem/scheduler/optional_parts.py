@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from tandem.memory.disk_index import DiskIndex
     from tandem.scheduler.config import SchedulerConfig
     from tandem.scheduler.first_tokens import FirstTokenRule
+    from tandem.scheduler.hand_over_timer import HandOverTimer
     from tandem.scheduler.kv_manager import KVManager
     from tandem.scheduler.preemption import PreemptionRule
     from tandem.scheduler.prefix_disk import PrefixDisk
     from tandem.scheduler.prefix_tiers import PrefixTiers
     from tandem.scheduler.sequence import Sequence
     from tandem.scheduler.step_timer import StepTimer
+    from tandem.scheduler.strategies.base import Strategy
 
 
 def preemption_rule(
@@ -76,6 +78,20 @@ def step_timer(config: "SchedulerConfig", prices: "StepPrices | None") -> "StepT
     from tandem.scheduler.step_timer import StepTimer
 
     return StepTimer(prices, resident=config.layers.all_resident)
+
+
+def hand_over_timer(
+    config: "SchedulerConfig", strategy: "Strategy", prices: "StepPrices | None"
+) -> "HandOverTimer | None":
+    """What learns how long hand-overs to the host take: under `auto`, which is never to be slower
+    than the accelerator alone, whatever its predictions leave out. `neo` and `apex` choose as the
+    papers do.
+    """
+    if prices is None or strategy.name != "auto":
+        return None
+    from tandem.scheduler.hand_over_timer import HandOverTimer
+
+    return HandOverTimer(config.num_layers, prices.launch_s)
 
 
 def first_token_rule(

@@ -1,10 +1,14 @@
 """What a strategy wants to happen in a step."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tandem.plan.binding import LongArray
+
+if TYPE_CHECKING:
+    from tandem.cost.step_prices import StepForecast
 
 _NO_ROWS: LongArray = np.zeros(0, dtype=np.int64)
 
@@ -48,12 +52,14 @@ class StepProposal:
         spill: rows whose further blocks go to the other tier, since their own is full.
         preempt: rows that give up their device memory (after draining).
         leave: rows whose prompts have been read on the device: their blocks go to the host.
+        set_aside: rows that lie on the host, of which nothing is in flight: they wait there for
+            room on the device.
         swap_in: swapped rows to bring back to the device; `resume` those that go on where they are.
         cohort_starts: rows of each new cohort; `starts_ahead` whether they join before their last
             joins are decided. cohort_joins: the cohorts that join this sweep.
         interposed_passes: most passes of its own that each of them may have in this sweep.
         way: what a strategy that chooses among several calls this one. sweeps: after this one, for
-            which it may keep to it without weighing.
+            which it may keep to it without weighing. forecast: what it was weighed by.
     """
 
     decode: LongArray = field(default_factory=no_rows)
@@ -63,6 +69,7 @@ class StepProposal:
     spill: tuple[int, ...] = ()
     preempt: tuple[int, ...] = ()
     leave: tuple[int, ...] = ()
+    set_aside: tuple[int, ...] = ()
     swap_in: tuple[int, ...] = ()
     resume: tuple[int, ...] = ()
     cohort_starts: tuple[LongArray, ...] = ()
@@ -71,6 +78,7 @@ class StepProposal:
     interposed_passes: int = 0
     way: str = ""
     sweeps: int = 0
+    forecast: "StepForecast | None" = None
 
     @property
     def has_main(self) -> bool:
@@ -96,5 +104,5 @@ class StepProposal:
     @property
     def _changes(self) -> bool:
         """True if rows change their places, or how they go on."""
-        ends = self.spill or self.preempt or self.leave
+        ends = self.spill or self.preempt or self.leave or self.set_aside
         return bool(ends or self.swap_in or self.resume or self.fetches)

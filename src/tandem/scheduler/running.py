@@ -168,6 +168,13 @@ class Running:
         else:
             self._rows.enter(row, RowState.DRAINING)
 
+    def set_aside(self, row: int) -> None:
+        """A row that lies on the host whole, of which nothing is in flight, waits there for room on
+        the device, as if it had been copied.
+        """
+        self._rows.device_limit[row] = UNLIMITED
+        self._rows.enter(row, RowState.SWAPPED)
+
     def settle_drained(self) -> None:
         """Complete what waited for operations in flight: deaths in cohorts, preemptions."""
         if not self._rows.count(_DRAINING):

@@ -18,6 +18,7 @@ from tandem.scheduler.kv_manager import NO_BLOCKS, BlockNeed, KVManager
 from tandem.scheduler.observer import Observer
 from tandem.scheduler.optional_parts import (
     first_token_rule,
+    hand_over_timer,
     preemption_rule,
     step_timer,
     third_tier,
@@ -102,6 +103,8 @@ class Scheduler:
         self.tiers = two_tiers(config, self.kv, prices) if publish_moved else None
         self.disk = third_tier(config, self.kv, prices, self.tiers, stored)
         self.timer = step_timer(config, prices)
+        self.hand_overs = hand_over_timer(config, strategy, prices)
+        self._base_prices = prices  # without hand-overs
         self._clock = clock
         self._first_tokens = first_token_rule(config, prices, clock, sequence_of)
         self._observer = Observer(
@@ -114,6 +117,7 @@ class Scheduler:
             self.tiers,
             self.timer,
             None if self.disk is None else self.disk.rule,
+            self.hand_overs,
         )
         self._seating = Seating(
             self.rows, self.kv, self.waiting, self.running, self.tiers, self.disk
@@ -261,8 +265,7 @@ class Scheduler:
         if self._observer.take_news():
             self.reconsider()
         self.running.overtaking.settle()
-        if self.timer is not None and self.timer.calibrator.prices is not self.prices:
-            self._reprice(self.timer.calibrator.prices)
+        self._take_in_prices()
         self.running.settle_drained()
         return outputs
 
@@ -323,6 +326,8 @@ class Scheduler:
             self.running.preempt(row)
         for row in proposal.spill:
             self._seating.spill(row)
+        for row in proposal.set_aside:
+            self.running.set_aside(row)
         for row in proposal.resume:
             self.rows.enter(row, RowState.RUNNING)
             self.rows.device_limit[row] = 0
@@ -355,6 +360,8 @@ class Scheduler:
             self.cohorts.update({cohort.cohort_id: cohort for cohort in started})
             if counted is not None:
                 self._time(made[0].step_id, counted, started)
+            if self.hand_overs is not None:
+                self.hand_overs.submitted(made[0].step_id, proposal)
             if self.disk is not None:
                 prompts = sum(tokens for _, tokens in chunks)
                 self.disk.rule.submitted(made[0].step_id, prompts, len(proposal.decode))
@@ -376,6 +383,7 @@ class Scheduler:
             tuple(self.cohorts),
             self.rows.version,
             self.prices,
+            proposal.forecast,
         )
 
     # --- measured times ---------------------------------------------------------------------------
@@ -386,6 +394,20 @@ class Scheduler:
         record = self.flight.steps.get(step)
         joins = {} if record is None else record.cohorts
         self.timer.submitted(step, counted, [cohort.cohort_id for cohort in started], joins)
+
+    def _take_in_prices(self) -> None:
+        """What has been learnt since counts from now on."""
+        base = self._base_prices if self.timer is None else self.timer.calibrator.prices
+        if self.hand_overs is None or base is None:
+            if base is not self.prices and base is not None:
+                self._reprice(base)
+            return
+        now = self.hand_overs.learner.now
+        assert self.prices is not None
+        if base is self._base_prices and now == self.prices.hand_overs:
+            return
+        self._base_prices = base
+        self._reprice(base if now == base.hand_overs else replace(base, hand_overs=now))
 
     def _reprice(self, prices: "StepPrices") -> None:
         """From now on, everything is weighed by these."""

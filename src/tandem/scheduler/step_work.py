@@ -180,6 +180,17 @@ class StepCounter:
             keys += share * (np.minimum(contexts, window) if window else contexts)
         return keys
 
+    def all_here(self, rows: LongArray) -> StepWork:
+        """Of the first of these rows, in their order, that the accelerator has room for together,
+        a token of each, as if all their keys were there.
+        """
+        r = self._rows
+        ends = np.cumsum(r.num_blocks[rows] + 1)  # a block to grow by
+        fitting = rows[: int(np.searchsorted(ends, self._room.device, side="right"))]
+        contexts = r.submitted[fitting].astype(np.int64) + 1
+        count = len(fitting)
+        return StepWork(count, 0, count, _attended(self._keys(contexts)), TierWork())
+
     def half_way(self, rows: LongArray) -> TierWork:
         """What rows that lie on the accelerator attend to in the mean of their outputs, a token of
         each, in one layer; all of them no more than there is room for.

@@ -9,7 +9,7 @@ from tandem.plan.binding import LongArray
 from tandem.scheduler.row_set import same_rows
 
 if TYPE_CHECKING:
-    from tandem.cost.step_prices import StepPrices
+    from tandem.cost.step_prices import StepForecast, StepPrices
     from tandem.scheduler.view import SchedulerView
 
 
@@ -22,7 +22,7 @@ class Turn:
         decode: rows of the main lane. able: all that could have decoded in it, outside cohorts.
         passes: of cohorts. cohorts: ids of those that were under way.
         version: of the row table: once that is another, somebody has come, ended or moved, and the
-            turn is over. prices: by which it was weighed.
+            turn is over. prices: by which it was weighed. forecast: what came of it.
     """
 
     way: str
@@ -33,6 +33,7 @@ class Turn:
     cohorts: tuple[int, ...]
     version: int
     prices: "StepPrices | None"
+    forecast: "StepForecast | None" = None
 
     @property
     def resting(self) -> LongArray:

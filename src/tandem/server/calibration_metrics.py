@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -40,3 +40,22 @@ class CalibrationMetrics(Collector):
             buckets=list(zip(bounds, accumulate(counts), strict=True)),
             sum_value=self.told["total"],
         )
+
+
+class HandOverMetrics:
+    """What steps with a part on the host take beyond predicted times, as it was learnt."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = Gauge(
+            "tandem:hand_over_seconds",
+            "Found beyond predicted times: in each layer where rows that decode ride along "
+            "(decodes), or beside others (launched), and in each step while cohorts are under way "
+            "(cohorts).",
+            ["steps"],
+            registry=registry,
+        )
+
+    def update(self, told: Mapping[str, float]) -> None:
+        """As an engine tells of it."""
+        for name, seconds in told.items():
+            self._seconds.labels(name.removesuffix("_s")).set(seconds)

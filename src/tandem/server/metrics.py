@@ -5,7 +5,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.exposition import generate_latest
 
-from tandem.server.calibration_metrics import CalibrationMetrics
+from tandem.server.calibration_metrics import CalibrationMetrics, HandOverMetrics
 from tandem.server.overlap_metrics import OverlapMetrics
 from tandem.server.prefix_metrics import PrefixDiskMetrics, PrefixMetrics
 from tandem.server.request_metrics import RequestMetrics
@@ -45,6 +45,7 @@ class ServerMetrics:
         self._preemptions_seen = 0
         self._overlap: OverlapMetrics | None = None  # once an engine tells of it
         self._calibration: CalibrationMetrics | None = None  # likewise
+        self._hand_overs: HandOverMetrics | None = None  # likewise
         self._prefix = PrefixMetrics(registry)
         self._steps = StepMetrics(registry)
         self._disk: PrefixDiskMetrics | None = None  # likewise
@@ -63,6 +64,9 @@ class ServerMetrics:
         if (prediction := stats["prediction"]) is not None:
             self._calibration = self._calibration or CalibrationMetrics(self._registry, prediction)
             self._calibration.told = prediction
+        if (hand_overs := stats["hand_overs"]) is not None:
+            self._hand_overs = self._hand_overs or HandOverMetrics(self._registry)
+            self._hand_overs.update(hand_overs)
         self._prefix.update(stats["prefix"])
         self._steps.update(stats)
         if (disk := stats["disk"]) is not None:

@@ -11,11 +11,12 @@ from tests.support.engines import TestEngine, toy_engine
 from tests.support.step_prices import round_prices
 from tests.unit.scheduler.priced_view import LAYERS, PROMPT, SETUP, all_decode, half_on_host
 
+from tandem.cost.hand_overs import NO_HAND_OVERS, HandOvers
 from tandem.cost.step_prices import StepPrices
 from tandem.plan.program import StepProgram
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
-from tandem.scheduler.strategies.auto import Auto
+from tandem.scheduler.strategies.auto import AWAY, Auto
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.scheduler.strategies.step_options import (
     ALONE,
@@ -456,3 +457,34 @@ def view_in_turn(engine: TestEngine) -> SchedulerView:
     while engine.scheduler.view().turn is None:
         engine.core.step()
     return engine.scheduler.view()
+
+
+@pytest.mark.parametrize("crosses", [False, True])
+def test_rows_on_the_host_are_set_aside_and_end_with_the_same_tokens(crosses: bool) -> None:
+    def tokens(prices: StepPrices | None) -> tuple[dict[str, list[int]], set[str]]:
+        found, ways = dict[str, list[int]](), set[str]()
+        with half_on_host() as engine:
+            scheduler = engine.scheduler
+            if prices is not None:
+                scheduler.strategy = Auto()
+                free = replace(prices, hand_overs=NO_HAND_OVERS)
+                scheduler.prices = scheduler._base_prices = free if crosses else prices
+            for number in range(1000):
+                if not scheduler.has_work:
+                    break
+                if number == 8 and prices is not None:
+                    assert bool(scheduler.cohorts) is crosses
+                    scheduler.prices = scheduler._base_prices = prices
+                for output in engine.core.step():
+                    found.setdefault(output.request_id, []).extend(output.token_ids)
+                ways.add(scheduler.last_way)
+                scheduler.check()
+            assert not scheduler.has_work
+        return found, ways
+
+    slow = round_prices(LAYERS, host_key_s=0.1 if crosses else 0.0)
+    dear = HandOvers(decodes_s=100.0, cohorts_s=100.0)
+    expected, _ = tokens(None)
+    given, ways = tokens(replace(slow, hand_overs=dear))
+    assert given == expected
+    assert AWAY in ways

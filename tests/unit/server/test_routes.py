@@ -10,6 +10,7 @@ from tests.fakes.core import FOREVER_TOKEN, FakeCore, FakeTierStats
 from tests.unit.server.conftest import MAX_MODEL_LEN, RunningServer, Start
 
 import tandem
+from tandem.cost.hand_overs import HandOvers
 from tandem.cost.prediction_ratios import PredictionRatios
 from tandem.engine.frontend.tokenizer import Tokenizer
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
@@ -145,6 +146,18 @@ def test_predicted_and_measured_times_are_told_where_they_are_compared(start: St
     samples = metrics(server)
     assert samples["tandem:calibration_factor", "host"] == 1.0
     assert samples["tandem:step_time_ratio_bucket", "+Inf"] == 9
+
+
+def test_hand_overs_are_told_as_they_are_learnt(start: Start) -> None:
+    assert not [name for name, _ in metrics(start()) if "hand_over" in name]
+    core = FakeCore(hand_overs=HandOvers())
+    server = start(core)
+    assert metrics(server)["tandem:hand_over_seconds", "decodes"] == 0.0
+    core.hand_overs = HandOvers(decodes_s=0.003, cohorts_s=0.01)
+    samples = metrics(server)
+    assert samples["tandem:hand_over_seconds", "decodes"] == 0.003
+    assert samples["tandem:hand_over_seconds", "launched"] == 0.0
+    assert samples["tandem:hand_over_seconds", "cohorts"] == 0.01
 
 
 def test_what_the_prefix_cache_does_is_counted_by_tier(start: Start) -> None:

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from tandem.cost.hand_overs import NO_HAND_OVERS
 from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.row_set import same_rows
 from tandem.scheduler.rows import Runnable
+from tandem.scheduler.strategies.away import away, may_be_away
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.strategies.patience import hosted_overdue
 from tandem.scheduler.strategies.rendezvous import Rendezvous
@@ -13,6 +15,7 @@ from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.scheduler.strategies.step_options import StepOption, StepOptions
 from tandem.scheduler.view import SchedulerView
 
+AWAY = "accelerator alone, host set aside"
 _WORTH_CHANGING = 1.03
 """Less than this is not worth another way: lanes that stay alike are built from the last ones."""
 
@@ -27,6 +30,10 @@ class Auto:
     choice is kept to for some sweeps, as long as nobody comes, ends or lacks memory. Under a bound
     on the time per token, a step that keeps it comes before others. Where nothing is known of the
     machine's times, rows on the host ride along.
+
+    Where handing work to the host was found to take so long that the accelerator alone is faster,
+    rows there are set aside until it has room for them, and nobody starts there, as long as that is
+    known: steps are `gpu-only`'s.
     """
 
     name = "auto"
@@ -36,12 +43,17 @@ class Auto:
         """The best of the options; the last way unless another is better by some percent."""
         if prices is None:
             return RideAlong().propose(view, prices)
+        dear = prices.hand_overs != NO_HAND_OVERS and may_be_away(view)
+        if dear and view.last_way == AWAY:
+            return replace(away(view), way=AWAY)
         kept = self._kept(view, prices)
         if kept is not None:
             return kept
         options = StepOptions(view, prices)
         if options.only_one:
             return options.admitting(RideAlong().propose(options.view, prices))
+        if dear and options.host_slows:
+            return replace(away(view), way=AWAY)
         found = list(options.all())
         working = [option for option in found if option.computes]
         working = working or [each for each in found if not each.chosen().empty] or found
@@ -63,7 +75,13 @@ class Auto:
             again = StepFiller(view, uses_host=True).fill(rows)
         if not (same_rows(again.decode, turn.decode) and again.only_goes_on and again.computes):
             return None
-        return replace(again, way=turn.way, sweeps=turn.sweeps - 1, interposed_passes=turn.passes)
+        return replace(
+            again,
+            way=turn.way,
+            sweeps=turn.sweeps - 1,
+            interposed_passes=turn.passes,
+            forecast=turn.forecast,
+        )
 
 
 def _value(option: StepOption, options: StepOptions) -> tuple[float, float]:

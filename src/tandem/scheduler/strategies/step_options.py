@@ -61,6 +61,7 @@ class StepOption:
             cohort_joins=self.joins,
             interposed_passes=self.passes,
             starts_ahead=self.ahead,
+            forecast=self.forecast,
         )
 
 
@@ -103,12 +104,28 @@ class StepOptions:
 
     def _host_admission(self) -> HostAdmission:
         if self._weighing is None:
-            crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
-            hosted = np.concatenate([self.hosted, *crossing])
-            self._weighing = HostAdmission(
-                HostWorth(self.view, self.prices, self._counter, self.mine, hosted)
-            )
+            self._weighing = HostAdmission(self._worth())
         return self._weighing
+
+    def _worth(self) -> HostWorth:
+        """Of all rows on the host."""
+        crossing = [cohort.rows.rows for cohort in self.view.cohorts.values()]
+        hosted = np.concatenate([self.hosted, *crossing])
+        return HostWorth(self.view, self.prices, self._counter, self.mine, hosted)
+
+    @property
+    def host_slows(self) -> bool:
+        """Whether the accelerator alone makes more tokens per second of the rows that it has room
+        for than it does of all, in any of the ways in which those on the host may be attended to.
+        """
+        worth = self._worth()
+        if not len(worth.hosted):
+            return False
+        keys = float(self._counter.host_keys(worth.hosted).sum())
+        ranked = self.view.by_rank(np.concatenate([worth.mine, worth.hosted]))
+        alone = self.prices.forecast(self._counter.all_here(ranked)).useful_tokens_per_s(0.0)
+        ways = worth.ways(worth.alone, len(worth.hosted), keys)
+        return all(way.useful_tokens_per_s(0.0) < alone for way in ways)
 
     def sweeps(self, proposal: StepProposal) -> int:
         """For how many more a proposal may be kept to: for rows that ride in turns, so that all
