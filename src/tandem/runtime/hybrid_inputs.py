@@ -63,9 +63,13 @@ class HybridArrays:
     def alike(
         link: LinkRows, bucket: int, token: int, position: int, spare: int, block_size: int
     ) -> "HybridArrays":
-        """Rows of one token at one position, all in the spare block, but for those of `link`."""
+        """Rows of one token at one position, all in the spare block, where they write and read the
+        same; but for those of `link`, whose tokens come to be others: they write where nobody
+        reads.
+        """
         slot = spare * block_size + position
         numbers = np.repeat([[token], [0], [position], [slot], [position]], bucket, axis=1)
+        numbers[3, link.rows], numbers[4, link.rows] = (spare + 1) * block_size - 1, -1
         places = np.tile(np.arange(bucket, dtype=np.int32), (2, 1))
         places[1] = -1
         places[:, link.rows] = [np.full(len(link.rows), -1), np.arange(len(link.rows))]

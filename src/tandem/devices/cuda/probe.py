@@ -18,6 +18,7 @@ class CudaProbe:
         self.name, self.memory_bytes = properties.name, properties.total_memory
         self._side, self._recorder = torch.cuda.Stream(device), torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
+        self._kept: torch.cuda.CUDAGraph | None = None
 
     def pinned(self, size_bytes: int) -> torch.Tensor:
         """uint8 [size_bytes] in host memory, locked in place."""
@@ -37,6 +38,14 @@ class CudaProbe:
         Raises:
             RuntimeError: it cannot be captured.
         """
+        if self._kept is None:
+            # torch gives a pool up with the last graph of it, and captures nothing in one that it
+            # has given up
+            element = torch.zeros(1, device=self.device)
+            self._kept = self._captured(lambda: element.add_(1))
+        return self._captured(work).replay
+
+    def _captured(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._recorder):
@@ -47,4 +56,4 @@ class CudaProbe:
                 work()
             finally:
                 graph.capture_end()
-        return graph.replay
+        return graph
