@@ -133,18 +133,11 @@ class DecodeGraphs:
         self._likeliest.forget()
         replay()
         again = logits.to("cpu", copy=True)
-        chose_likeliest = self._chose_likeliest(logits)
+        chose_likeliest = chose_likeliest_of(logits, self._likeliest.first(len(logits)))
         require_close(again, work(), "logits")
         if not chose_likeliest:
             raise GraphError("a graph's tokens are not the likeliest of its logits")
         return _Recorded(replay, logits, lane)
-
-    def _chose_likeliest(self, logits: Tensor) -> bool:
-        """Whether the tokens that a graph left are those of the logits that it left, exactly."""
-        chosen = self._likeliest.first(len(logits))
-        expected = Likeliest(torch.empty_like(chosen.token_ids), torch.empty_like(chosen.valid))
-        expected.find(logits)
-        return chosen.equals(expected)
 
     def _fill(self, bucket: int, *, token: int, position: int) -> None:
         spare, size = self._sizes.spare, self._sizes.block_size
@@ -204,3 +197,10 @@ class DecodeGraphs:
         graph.replay()
         self.num_replayed += 1
         return GraphLogits(graph.logits[: arrays.rows], self._likeliest.first(arrays.rows))
+
+
+def chose_likeliest_of(logits: Tensor, chosen: Likeliest) -> bool:
+    """Whether the tokens that a graph left are those of the logits that it left, exactly."""
+    expected = Likeliest(torch.empty_like(chosen.token_ids), torch.empty_like(chosen.valid))
+    expected.find(logits)
+    return chosen.equals(expected)

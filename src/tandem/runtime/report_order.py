@@ -8,7 +8,7 @@ from tandem.runtime.running import Completed
 
 
 class ReportOrder:
-    """Holds completed operations back until all that they waited for has been reported.
+    """Holds completed operations back until all that they follow from has been reported.
 
     Queues complete independently and tell so on threads of their own; a step's tokens could
     otherwise be heard of before the join that they come from. Not safe against several threads.
@@ -34,7 +34,7 @@ class ReportOrder:
         held, reported, before = self._held[queue], self._reported, len(ready)
         while held:
             launch = held[0].launch
-            for on, value in launch.waits:
+            for on, value in launch.told_after:
                 if reported[on] < value:
                     return len(ready) > before
             ready.append(held.popleft())

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.plan.op_runs import OpRun
-from tandem.plan.program import ProgramOp, Queue
+from tandem.plan.program import OpKind, ProgramOp, Queue
 from tandem.runtime.program_context import ProgramContext
 
 
@@ -37,17 +37,24 @@ class Launch:
     Attributes:
         value: what its queue's timeline reads when all have completed.
         waits: timelines, and what they must have reached before the first may start.
+        told_after: the same, and what else must be known to have ended before its end is told: of a
+            graph that the host does a part of, that part, which may have failed.
     """
 
     run: OpRun
     context: ProgramContext
     value: int = field(init=False)
     waits: tuple[tuple[Queue, int], ...] = field(init=False)
+    told_after: tuple[tuple[Queue, int], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         base, last = self.context.base, self.run.last
         self.value = base[last.queue] + last.ordinal
         self.waits = tuple((wait.queue, base[wait.queue] + wait.ordinal) for wait in self.run.waits)
+        self.told_after = self.waits
+        if last.kind is OpKind.SWEEP:
+            on_host = dict(self.context.program.template.counts).get(Queue.CPU, 0)
+            self.told_after += ((Queue.CPU, base[Queue.CPU] + on_host),) * bool(on_host)
 
     @property
     def queue(self) -> Queue:

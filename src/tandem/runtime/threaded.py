@@ -133,7 +133,8 @@ class ThreadedExecutor:
         self._arrived = threading.Condition()
         self._failed = threading.Event()
         self._order, self._starts = ReportOrder(), OpStarts()
-        self._runs = ByTemplate(self._runs_of)
+        self._runs = ByTemplate(lambda each: by_one_thread(each, self._runs_of(each)))
+        self._runs_apart = ByTemplate(lambda each: by_own_threads(self._runs_of(each)))
         self._order_lock = threading.Lock()
 
     def start(self, driver: QueueDriver, value_waits: "ValueWaits | None" = None) -> None:
@@ -173,13 +174,15 @@ class ThreadedExecutor:
         assert self._driver is not None, "started before"
         with self._driver.submitting():
             context = self._machine.prepare(program)
-        for thread, run in self._runs(context.program.template):
+        # copies from and to memory that is not pinned block the thread that launches them
+        blocks = any(lane.staging is not None and not lane.staging.pinned for lane in context.lanes)
+        runs = self._runs_apart if blocks or not self._by_one else self._runs
+        for thread, run in runs(context.program.template):
             self._inboxes[thread].put(Launch(run, context))
 
-    def _runs_of(self, template: ProgramTemplate) -> tuple[tuple[Queue, OpRun], ...]:
+    def _runs_of(self, template: ProgramTemplate) -> Sequence[OpRun]:
         assert self._driver is not None, "started before"
-        runs = op_runs(template, self._driver.raised, single=self._single)
-        return by_one_thread(template, runs) if self._by_one else by_own_threads(runs)
+        return op_runs(template, self._driver.raised, single=self._single)
 
     def poll(self, *, wait: bool) -> list[Event]:
         """Events so far; with `wait`, at least one."""
@@ -216,12 +219,21 @@ class ThreadedExecutor:
         Args:
             ended: each with the times of its parts, as in `Completed`.
         """
-        for launch, _ in ended:
-            if launch.run.last.raises is not None:
-                self._machine.complete(launch.last)
-        events, queue = list[Event](), ended[0][0].queue
+        try:
+            for launch, _ in ended:
+                if launch.run.last.raises is not None:
+                    self._machine.complete(launch.last)
+            self._report([Completed._make(each) for each in ended])
+        except Exception as error:  # noqa: BLE001 - else a thread of the driver's would end silently
+            self.failed(ended[-1][0], error)
+
+    def _report(self, ended: Sequence[Completed]) -> None:
+        """Nothing once something has failed: what ends then may have gone on without its inputs."""
+        events = list[Event]()
         with self._order_lock:
-            for reported in self._order.completed(queue, map(Completed._make, ended)):
+            if self._failed.is_set():
+                return
+            for reported in self._order.completed(ended[0].launch.queue, ended):
                 self._stamp(reported)
                 launch = reported.launch
                 events += self._machine.report_all(launch.run.ops, launch.context)
@@ -242,13 +254,15 @@ class ThreadedExecutor:
     def failed(self, launch: Launch, error: BaseException) -> None:
         """It raised: no queue goes on."""
         self._failed.set()
-        if self._tasks is not None:
-            self._tasks.abandon()
-        if self._stream_waits is not None:  # for what has been taken back
-            self._stream_waits.release()
-        self._machine.release()
-        step = launch.context.program.step_id
-        self._post([Failed(step, f"{type(error).__name__}: {error}")])
+        try:
+            if self._tasks is not None:
+                self._tasks.abandon()
+            if self._stream_waits is not None:  # for what has been taken back
+                self._stream_waits.release()
+            self._machine.release()
+        finally:
+            step = launch.context.program.step_id
+            self._post([Failed(step, f"{type(error).__name__}: {error}")])
 
     def _post(self, events: list[Event]) -> None:
         if events:

@@ -5,6 +5,7 @@ from collections import deque
 
 import pytest
 
+from tandem.plan.hybrid_sweep import hybrid_template
 from tandem.plan.op_runs import op_runs
 from tandem.plan.program import LaneShape, Queue, StepProgram
 from tandem.plan.templates import sampling_template, sweep_template, transfer_template
@@ -19,6 +20,8 @@ TEMPLATES = (
     sweep_template(2, (LaneShape(), LaneShape(cursor=0, suspends=True, host=True, guarded=True))),
     sampling_template(2),
     transfer_template((Tier.DEVICE, Tier.HOST)),
+    hybrid_template(),
+    sampling_template(1),
 )
 
 
@@ -46,7 +49,7 @@ def test_causes_are_reported_before_effects_whatever_arrives_first(seed: int) ->
         queue = rng.choice(left)
         some = rng.randint(1, min(3, len(arriving[queue])))  # of a queue, several may come at once
         for launch, _ in order.completed(queue, [arriving[queue].popleft() for _ in range(some)]):
-            assert all(done[on] >= value for on, value in launch.waits)
+            assert all(done[on] >= value for on, value in launch.told_after)
             done[launch.queue] += len(launch.run.ops)
             assert done[launch.queue] == launch.value
             reported.append(launch)
@@ -57,3 +60,14 @@ def test_nothing_is_held_longer_than_its_causes() -> None:
     order = ReportOrder()
     for completed in submitted():
         assert order.completed(completed.launch.queue, [completed]) == [completed]
+
+
+def test_a_graph_is_told_of_after_the_part_that_the_host_has_in_it() -> None:
+    """Which the graph waits for by itself; but it goes on also if that part has failed."""
+    template = hybrid_template()
+    context = ProgramContext(StepProgram(0, template), [], base=dict.fromkeys(Queue, 0))
+    attended, swept = (Completed(Launch(run, context), ((0.0, 0.0),)) for run in op_runs(template))
+    order = ReportOrder()
+    assert not swept.launch.waits
+    assert order.completed(Queue.ACCEL, [swept]) == []
+    assert order.completed(Queue.CPU, [attended]) == [attended, swept]
