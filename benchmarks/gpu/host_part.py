@@ -27,6 +27,7 @@ from tandem.kernels.pages import PageShape
 from tandem.probes.kernel_cases import HeadShape, Workload, make_layers
 from tandem.probes.kernel_pages import code_pages, code_shape, float_pages
 from tandem.probes.linear_cases import FLOAT16, Copies, MatrixShape, WeightKind, make_copies
+from tandem.probes.walked_memory import WalkedMemory
 from tandem.spec.kv_type import CodeType
 
 _DTYPES = torch.float16, torch.bfloat16, torch.float32
@@ -106,7 +107,7 @@ def _errors(pool: NativePool, kinds: tuple[WeightKind, ...]) -> Iterator[BenchRo
             pages = code_pages(heads, _UNEVEN.num_blocks, kv)
             yield _attention_error(pool, heads, pages, code_shape(heads, kv), str(kv))
     for kind in kinds:
-        copies = make_copies(_ODD_MATRIX, kind, least_bytes=0)
+        copies = make_copies(_ODD_MATRIX, kind, WalkedMemory(0))
         for rows in _ROWS:
             yield from _linear_errors(pool, copies, rows)
 
