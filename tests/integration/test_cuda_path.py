@@ -38,7 +38,7 @@ _WITHOUT_STREAMED_KV = (
 
 
 if TYPE_CHECKING:
-    from tandem.runtime.host_tasks import HostTask
+    from tandem.runtime.host_tasks import HostTask, SweepTask
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_no_stream_waits_for_work_that_has_been_taken_back(
 
     prepare, made = host_tasks.HostTasks.prepare, list[Running]()
 
-    def failing(tasks: host_tasks.HostTasks, running: Running) -> "HostTask":
+    def failing(tasks: host_tasks.HostTasks, running: Running) -> "HostTask | SweepTask":
         made.append(running)
         if len(made) > 20:
             raise ValueError("no such block")

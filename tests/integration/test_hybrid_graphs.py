@@ -39,8 +39,8 @@ def _compared(
     # the interpreter takes long: one size of graphs, however long it takes
     monkeypatch.setattr(graph_choice, "RECORDING_LIMIT_S", 600.0)
     monkeypatch.setattr(decode_sweep, "row_buckets", lambda rows: (rows,))
-    given = {"strategy": "ride-along", "cuda_graphs": "on"} | changes
-    stats, _ = _compare(directory, monkeypatch, model, **given)
+    given: dict[str, Any] = {"strategy": "ride-along", "cuda_graphs": "on"}
+    stats, _ = _compare(directory, monkeypatch, model, **(given | changes))
     assert stats.host_attention_tokens > 0
     return stats, launched
 

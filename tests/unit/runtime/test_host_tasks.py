@@ -19,7 +19,7 @@ from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import CompiledKernels
 from tandem.plan.program import OpKind, Queue
 from tandem.runtime import threaded
-from tandem.runtime.host_tasks import HostTask, HostTasks
+from tandem.runtime.host_tasks import HostTask, HostTasks, SweepTask
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 
@@ -58,7 +58,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
     seen: list[Running] = []
     prepare = HostTasks.prepare
 
-    def noting(self: HostTasks, running: Running) -> HostTask:
+    def noting(self: HostTasks, running: Running) -> HostTask | SweepTask:
         seen.append(running)
         return prepare(self, running)
 
