@@ -187,7 +187,7 @@ class StepCounter:
         r = self._rows
         ends = np.cumsum(r.num_blocks[rows] + 1)  # a block to grow by
         fitting = rows[: int(np.searchsorted(ends, self._room.device, side="right"))]
-        contexts = r.submitted[fitting] + 1.0
+        contexts = r.submitted[fitting].astype(np.float64) + 1.0
         count = len(fitting)
         return StepWork(count, 0, count, _attended(self._keys(contexts)), TierWork())
 
