@@ -31,6 +31,7 @@ from tandem.kernels.triton_plan import (
     shape_over_bytes,
 )
 from tandem.kernels.triton_support import TritonDevice
+from tandem.kernels.whole_tokens import with_whole_tokens
 from tandem.plan.binding import TierAttention
 
 
@@ -223,7 +224,7 @@ class TritonKernels:
     def append(self, pages: Tensor, k: Tensor, v: Tensor, planned: Tensor) -> None:
         """Rounded to the pages' element type, or quantized; one launch."""
         page = self._shape
-        k, v = _with_whole_tokens(k), _with_whole_tokens(v)
+        k, v = with_whole_tokens(k), with_whole_tokens(v)
         if page.code_bits:
             layout = page.quantized
             launch = cast("Any", append_codes)
@@ -263,10 +264,3 @@ class TritonKernels:
     ) -> None:
         """Torch's indexed copies."""
         copy_blocks(src_pages, src_ids, dst_pages, dst_ids)
-
-
-def _with_whole_tokens(values: Tensor) -> Tensor:
-    """With each token's heads contiguous, as a slice of fused projections has them."""
-    _, heads, head_dim = values.shape
-    whole = values.stride(2) == 1 and (heads == 1 or values.stride(1) == head_dim)
-    return values if whole else values.contiguous()

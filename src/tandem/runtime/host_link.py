@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_pool import Signal
+from tandem.kernels.whole_tokens import with_whole_tokens
 from tandem.plan.binding import IntArray
 from tandem.runtime.staging import LaneStaging
 
@@ -118,7 +119,7 @@ class HostLink:
         from tandem.kernels.triton_link import send_rows
         from tandem.kernels.triton_plan import power_of_two
 
-        query, key, value = (_with_whole_tokens(part) for part in (query, key, value))
+        query, key, value = (with_whole_tokens(part) for part in (query, key, value))
         places = min(self.places, len(query))
         cast("Any", send_rows)[(places,)](
             query, key, value, self._numbers, self._numbers[_NUMBERS:],
@@ -159,9 +160,3 @@ class HostLink:
 def _part(pinned: Callable[[int], Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     size = int(np.prod(shape)) * dtype.itemsize
     return pinned(size)[:size].view(dtype).view(shape)
-
-
-def _with_whole_tokens(values: Tensor) -> Tensor:
-    _, heads, dim = values.shape
-    whole = values.stride(2) == 1 and (heads == 1 or values.stride(1) == dim)
-    return values if whole else values.contiguous()
