@@ -2,6 +2,8 @@
 
 import gc
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch is imported by any test, and inherited by the processes that tests start.
@@ -47,3 +49,12 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()  # libraries count at the end what of theirs is still there
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Who starts an engine ends it: what a test leaves running would be found by another."""
+    before = set(threading.enumerate())
+    yield
+    left = {thread for thread in threading.enumerate() if thread.name.startswith("tandem-")}
+    assert not left - before, f"left running: {sorted(each.name for each in left - before)}"

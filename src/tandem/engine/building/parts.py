@@ -41,7 +41,7 @@ class EngineParts:
 
     Attributes:
         precision: of weights, activations and KV.
-        disk: for cached prefixes; whoever does not make a core of the parts closes it.
+        disk: for cached prefixes; whoever does not make a core of the parts closes them.
     """
 
     config: EngineConfig
@@ -58,6 +58,13 @@ class EngineParts:
         blocks = warm_up_blocks(limits, self.memory)
         executor, vocab_size = self.assembled.executor, self.spec.vocab_size
         run_largest_steps(executor, vocab_size, limits, self.memory.plan.strategy, blocks)
+
+    def close(self) -> None:
+        """End what runs and free all, where no core will."""
+        if self.disk is not None:
+            self.disk.close()
+        self.assembled.executor.close()
+        self.assembled.release()
 
 
 def build_parts(
