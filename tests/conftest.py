@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,3 +59,10 @@ def no_thread_is_left() -> Iterator[None]:
     yield
     left = {thread for thread in threading.enumerate() if thread.name.startswith("tandem-")}
     assert not left - before, f"left running: {sorted(each.name for each in left - before)}"
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_at_every_run() -> None:
+    """What a test draws without a seed of its own is drawn again where it is run again."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(0)
