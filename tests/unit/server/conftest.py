@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -63,9 +64,11 @@ def tokenizer() -> Tokenizer:
 Start = Callable[..., RunningServer]
 
 
-@pytest.fixture(scope="session")
-def start(tokenizer: Tokenizer) -> Iterator[Start]:
-    """Start a server; its core and settings can be changed by keyword."""
+@contextmanager
+def servers(tokenizer: Tokenizer) -> Iterator[Start]:
+    """Start servers, which end with the context; their cores and settings can be changed by
+    keyword.
+    """
     closers: list[Callable[[], None]] = []
 
     def start_server(
@@ -110,14 +113,24 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
         running = RunningServer(url, core, service, died, stop)
         return running
 
-    yield start_server
-    for close in closers:
-        close()
+    try:
+        yield start_server
+    finally:
+        for close in closers:
+            close()
+
+
+@pytest.fixture
+def start(tokenizer: Tokenizer) -> Iterator[Start]:
+    """See `servers`; of a test's own."""
+    with servers(tokenizer) as starting:
+        yield starting
 
 
 @pytest.fixture(scope="session")
-def shared_server(start: Start) -> RunningServer:
-    return start()
+def shared_server(tokenizer: Tokenizer) -> Iterator[RunningServer]:
+    with servers(tokenizer) as starting:
+        yield starting()
 
 
 @pytest.fixture
