@@ -13,8 +13,7 @@ Conditions joined(SignalPoint first, std::span<const SignalPoint> others) {
 
 }  // namespace
 
-Sweep::Sweep(Pool& pool, std::vector<SweepLayer> layers)
-    : pool_(pool), layers_(std::move(layers)) {
+Sweep::Sweep(Pool& pool, std::vector<SweepLayer> layers) : pool_(pool), layers_(std::move(layers)) {
     if (layers_.empty()) throw std::invalid_argument("a sweep needs layers");
     for (const SweepLayer& layer : layers_) {
         if (layer.append) work_.push_back(layer.append.get());

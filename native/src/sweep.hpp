@@ -37,10 +37,9 @@ class Sweep {
     Sweep(const Sweep&) = delete;
     Sweep& operator=(const Sweep&) = delete;
 
-    // Once. Begins no earlier than `after` is reached, and raises `then` behind all layers; counters
-    // are raised also if work failed, as by `Pool::submit`.
-    // Throws std::invalid_argument, and submits nothing, for as many of `after` as `Conditions`
-    // takes, since `down` is one more.
+    // Once. Begins no earlier than `after` is reached, and raises `then` behind all layers;
+    // counters are raised also if work failed, as by `Pool::submit`. Throws std::invalid_argument,
+    // and submits nothing, for as many of `after` as `Conditions` takes, since `down` is one more.
     void submit(const SweepLink& link, std::span<const SignalPoint> after, SignalPoint then);
 
     // Takes back what has not begun; `wait` then throws.
@@ -58,7 +57,7 @@ class Sweep {
     const std::vector<SweepLayer> layers_;
     Nothing end_;
     std::vector<Job*> work_;  // in order, the end behind it
-    Counter put_{0};  // layers whose keys lie in their pages
+    Counter put_{0};          // layers whose keys lie in their pages
     bool submitted_ = false;
 };
 

@@ -77,3 +77,18 @@ def test_the_accelerator_does_not_wait_for_a_host_that_failed(
     monkeypatch.setattr(HostTasks, "_sweep", failing)
     with pytest.raises(EngineDeadError, match="no such block"):
         _compared(tmp_path, monkeypatch, kv_placement="host")
+
+
+def test_an_error_in_the_hosts_native_work_ends_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its counter was raised all the same: the accelerator's step ends, with wrong tokens."""
+    wait = SweepTask.wait
+
+    def failing(task: SweepTask) -> None:
+        wait(task)
+        raise ZeroDivisionError("broken on purpose")
+
+    monkeypatch.setattr(SweepTask, "wait", failing)
+    with pytest.raises(EngineDeadError, match="ZeroDivisionError: broken on purpose"):
+        _compared(tmp_path, monkeypatch, kv_placement="host")
