@@ -40,6 +40,7 @@ from tandem.kernels.triton_float_attention import attend_floats
 from tandem.kernels.triton_group_attention import attend_groups
 from tandem.kernels.triton_groups import multiply_groups
 from tandem.kernels.triton_linear import multiply_codes
+from tandem.kernels.triton_link import await_counter, raise_counter, receive_rows, send_rows
 from tandem.kernels.triton_matrix_products import ROW_OUTPUTS, ROW_SPANS, ROW_WARPS
 from tandem.kernels.triton_merge import merge_splits, merge_tiers
 from tandem.kernels.triton_plan import (
@@ -176,6 +177,25 @@ def others() -> Iterator[Case]:
         codes = page | {"CODE_BITS": bits, "GROUP_SIZE": 64, "ROW_ELEMENTS": 128}
         types = appended | {"k": f"*{new}", "v": f"*{new}", "pages": "*u8", "pairs": "*fp16"}
         yield Case(f"append {new} as int{bits}", append_codes, types, codes, {"num_warps": 1})
+
+
+def link() -> Iterator[Case]:
+    """To the host and back while a step runs."""
+    one = {"num_warps": 1}
+    step: dict[str, str] = dict.fromkeys(("address", "waited_address", "limit_ns"), "i64")
+    step |= {"numbers": "*i32", "layer": "i32", "waited": "*i64"}
+    yield Case("raising the host's counter", raise_counter, step, {}, one)
+    yield Case("awaiting the host", await_counter, step, {}, one)
+    floats = ("query", "key", "value", "to_query", "to_key", "to_value")
+    sent: dict[str, str] = dict.fromkeys(floats, "*bf16")
+    sent |= dict.fromkeys(("numbers", "rows", "put"), "*i32")
+    sent |= dict.fromkeys(("query_stride", "key_stride", "value_stride"), "i32")
+    constants = {"QUERY": 4096, "KEY": 1024, "PAD_QUERY": 4096, "PAD_KEY": 1024}
+    yield Case("rows to the host", send_rows, sent, constants, {})
+    received = dict.fromkeys(("from_out", "from_lse", "out", "lse"), "*fp32")
+    received |= {"numbers": "*i32"}
+    constants = {"QUERY": 4096, "HEADS": 32, "PAD_QUERY": 4096, "PAD_HEADS": 32}
+    yield Case("attention from the host", receive_rows, received, constants, {})
 
 
 def rows(types: tuple[str, ...] = QUERIES) -> Iterator[Case]:
@@ -316,6 +336,7 @@ def all_cases(capability: int) -> Iterator[Case]:
     """For one generation; other head shapes in two of them, formats that differ little in one."""
     dot, is_ampere = device(capability).has_dot, capability == 80
     yield from others()
+    yield from link()
     yield from rows()
     for query in QUERIES:
         for stored in (query, *STORED):
@@ -340,6 +361,7 @@ def all_cases(capability: int) -> Iterator[Case]:
 def quick_cases() -> Iterator[Case]:
     """Each kernel, and each way through it that memory's types decide."""
     yield from others()
+    yield from link()
     yield from rows(("bf16",))
     for stored in ("bf16", "fp8", "int8"):
         yield next(attention("32/8/128", "bf16", stored, 80))

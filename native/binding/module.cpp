@@ -17,16 +17,19 @@
 #include "append.hpp"
 #include "arrays.hpp"
 #include "attention.hpp"
+#include "attention_arrays.hpp"
 #include "attention_plan.hpp"
 #include "bind_copies.hpp"
 #include "bind_layer.hpp"
 #include "bind_linear.hpp"
 #include "bind_sinks.hpp"
+#include "bind_sweep.hpp"
 #include "cpu_limit.hpp"
 #include "host_signal.hpp"
 #include "host_weight_reader.hpp"
 #include "isa.hpp"
 #include "merge.hpp"
+#include "nothing.hpp"
 #include "pages.hpp"
 #include "pool.hpp"
 #include "prefill.hpp"
@@ -78,36 +81,17 @@ std::shared_ptr<Plan> make_plan(int heads, int kv_heads, int block_size, int hea
                                   arrays, num_threads);
 }
 
-AttentionMemory check_attention(const AttentionRows& rows, const View& queries, const View& pages,
-                                const View& out, const View& lse,
-                                const std::optional<ReadOnlyArray>& sinks) {
-    const AttentionShape& shape = rows.shape;
-    queries.require_dimensions(3, "[tokens, heads, head_dim]").require_contiguous_entries();
-    const std::int64_t tokens = queries.shape()[0];
-    queries.require_shape({tokens, shape.heads, shape.head_dim});
-    require(tokens >= rows.num_queries_needed, "q must hold at least " +
-                                                   std::to_string(rows.num_queries_needed) +
-                                                   " tokens, not " + std::to_string(tokens));
-    const DType page_type = check_pages(pages, shape);
-    out.require_shape({rows.num_tokens, shape.heads, shape.head_dim}).require_contiguous();
-    lse.require_shape({rows.num_tokens, shape.heads}).require_contiguous();
-    const float* sink = nullptr;
-    if (sinks) {
-        const View view("sinks", *sinks);
-        sink = view.require_shape({shape.heads}).require_contiguous().floats();
-    }
-    return {queries.data(),   queries.stride(), queries.float_type(), pages.data(), page_type,
-            pages.shape()[0], out.floats(),     lse.floats(),         sink};
-}
-
 template <class Job, class Plan>
 std::unique_ptr<Task> attention_task(const PoolPointer& pool, const std::shared_ptr<Plan>& plan,
                                      const ReadOnlyArray& q, const ReadOnlyArray& pages,
                                      const Array& out, const Array& lse, double scale,
                                      double soft_cap, const std::string& isa,
                                      const std::optional<ReadOnlyArray>& sinks) {
-    const AttentionMemory memory = check_attention(*plan, View("q", q), View("pages", pages),
-                                                   View("out", out), View("lse", lse), sinks);
+    const View page("pages", pages);
+    const DType type = check_pages(page, plan->shape);
+    const AttentionMemory memory =
+        check_attention(*plan, View("q", q), {page.data(), type, page.shape()[0]}, View("out", out),
+                        View("lse", lse), sinks);
     auto job =
         std::make_unique<Job>(plan, memory, static_cast<float>(scale), static_cast<float>(soft_cap),
                               choose_isa(isa), pool->buffers());
@@ -122,7 +106,6 @@ std::unique_ptr<Task> append_task(const PoolPointer& pool, const Array& pages,
                                   const ReadOnlyArray& k, const ReadOnlyArray& v,
                                   const ReadOnlyArray& slots, int code_bits, int block_size) {
     const View page("pages", pages), keys("k", k), values("v", v), slot("slots", slots);
-    slot.require_dimensions(1, "[tokens]").require_contiguous();
     keys.require_dimensions(3, "[tokens, kv_heads, head_dim]");
     if (code_bits == 0) page.require_dimensions(5, kPagesMeaning);
     require(code_bits == 0 || block_size > 0, "block_size must be positive");
@@ -133,23 +116,9 @@ std::unique_ptr<Task> append_task(const PoolPointer& pool, const Array& pages,
         .head_dim = static_cast<int>(code_bits ? keys.shape()[2] : page.shape()[4]),
         .code_bits = code_bits,
     };
-    const DType page_type = check_pages(page, shape);
-    const Sizes expected{slot.shape()[0], shape.kv_heads, shape.head_dim};
-    keys.require_shape(expected).require_contiguous_entries();
-    values.require_shape(expected).require_contiguous_entries();
-    require(keys.float_type() == values.float_type(), "k and v must have the same element type");
-    const AppendMemory memory{.keys = keys.data(),
-                              .values = values.data(),
-                              .key_stride = keys.stride(),
-                              .value_stride = values.stride(),
-                              .source_type = keys.float_type(),
-                              .slots = slot.longs(),
-                              .pages = page.data(),
-                              .page_type = page_type,
-                              .num_blocks = page.shape()[0],
-                              .kv_heads = shape.kv_heads,
-                              .block_size = shape.block_size,
-                              .head_dim = shape.head_dim};
+    const DType type = check_pages(page, shape);
+    const AppendMemory memory =
+        check_append(shape, {page.data(), type, page.shape()[0]}, keys, values, slot);
     return std::make_unique<Task>(
         pool, std::vector<nb::object>{nb::cast(pages), nb::cast(k), nb::cast(v), nb::cast(slots)},
         std::make_unique<AppendJob>(memory, pool->num_threads(), pool->buffers()));
@@ -184,15 +153,6 @@ std::unique_ptr<Task> merge_task(const PoolPointer& pool, const ReadOnlyArray& o
                                 nb::cast(out), nb::cast(lse)},
         std::make_unique<MergeJob>(memory, pool->num_threads()));
 }
-
-// For what only has to wait and to signal.
-class Nothing final : public Job {
-  public:
-    Nothing() : Job(1) {}
-
-  private:
-    void run_part(int) override {}
-};
 
 std::unique_ptr<Task> nothing_task(const PoolPointer& pool) {
     return std::make_unique<Task>(pool, std::vector<nb::object>{}, std::make_unique<Nothing>());
@@ -308,4 +268,5 @@ NB_MODULE(_native, module) {
     tandem::bind_layer(module);
     tandem::bind_sinks(module);
     tandem::bind_copies(module);
+    tandem::bind_sweep(module);
 }

@@ -3,6 +3,7 @@
 Tests are small: each has a process of its own where kernels are compiled for the first time.
 """
 
+import time
 import unittest
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,8 @@ import torch
 from tests.gpu.exact_attention import exact_attention
 
 from tandem.devices.cuda.graphs import CudaGraphs
-from tandem.kernels import triton_support
+from tandem.devices.cuda.memory import as_seen_by, pinned_bytes
+from tandem.kernels import native, triton_support
 from tandem.kernels.narrow_floats import encode
 from tandem.kernels.pages import PageShape
 from tandem.kernels.quantized_pages import pair_rows
@@ -298,6 +300,33 @@ def test_rotation_and_gates_are_the_host_s() -> None:
             found = gated(name, gate.cuda(), up.cuda()).cpu()
             expected = activate(name, gate).mul_(up)
             torch.testing.assert_close(found, expected, atol=limit, rtol=limit)
+
+
+def test_a_host_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    if not triton_support.available() or not native.available():
+        raise unittest.SkipTest("Triton or the compiled kernels are not there")
+    from tandem.runtime.host_link import HostLink, HostLostError, LinkRows
+
+    device, limit_s = torch.device("cuda", 0), 0.2
+    pinned, seen = partial(pinned_bytes, node=None), partial(as_seen_by, device)
+    link = HostLink(4, (2, 1, 16), torch.float32, device, pinned, seen, limit_s)
+    row = np.array([0], dtype=np.int32)
+    steps = [LinkRows(3 * number, number, row, row) for number in range(2)]
+    begun_s = time.perf_counter()
+    for step in steps:  # of three layers each, the first of which the host does
+        link.up.set(1)
+        link.numbers.copy_(link.numbers_of(step))
+        for layer in range(3):
+            link.receive(layer, 1)
+    torch.cuda.synchronize()
+    # once, beside what is compiled
+    assert limit_s <= time.perf_counter() - begun_s < 60.0
+    for step in steps:
+        try:
+            link.waited_s(step)
+        except HostLostError:
+            continue
+        raise AssertionError("a host that did not come was not missed")
 
 
 # --- last: a library that is compiled when it is first used may take long -------------------------

@@ -2,7 +2,7 @@
 interpreted kernels, while the CPU's threads are real.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ from tests.integration.test_triton_engine import _GEMMA, _LLAMA, _compare
 
 from tandem.engine.sizing import graph_choice
 from tandem.engine.stats import EngineStats
+from tandem.kernels.native_pool import Signal, SignalPoint
 from tandem.plan import decode_sweep
 from tandem.runtime.graph_logits import GraphLogits
+from tandem.runtime.host_link import HostLink
 from tandem.runtime.host_tasks import HostTasks, SweepTask
 from tandem.runtime.hybrid_graphs import HybridGraphs
 from tandem.runtime.hybrid_inputs import HybridArrays
@@ -76,4 +78,34 @@ def test_the_accelerator_does_not_wait_for_a_host_that_failed(
 
     monkeypatch.setattr(HostTasks, "_sweep", failing)
     with pytest.raises(EngineDeadError, match="no such block"):
+        _compared(tmp_path, monkeypatch, kv_placement="host")
+
+
+def test_an_error_in_the_hosts_native_work_ends_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its counter was raised all the same: the accelerator's step ends, with wrong tokens."""
+    wait = SweepTask.wait
+
+    def failing(task: SweepTask) -> None:
+        wait(task)
+        raise ZeroDivisionError("broken on purpose")
+
+    monkeypatch.setattr(SweepTask, "wait", failing)
+    with pytest.raises(EngineDeadError, match="ZeroDivisionError: broken on purpose"):
+        _compared(tmp_path, monkeypatch, kv_placement="host")
+
+
+def test_an_accelerator_that_has_waited_for_too_long_ends_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's part is lost without an error: nobody raises its counter."""
+    submit, never = SweepTask.submit, Signal()
+
+    def lost(task: SweepTask, after: Sequence[SignalPoint], then: SignalPoint) -> None:
+        submit(task, [*after, (never, 1)], then)
+
+    monkeypatch.setattr(SweepTask, "submit", lost)
+    monkeypatch.setattr(HostLink.__init__, "__defaults__", (0.2,))
+    with pytest.raises(EngineDeadError, match=r"for the host's part of a layer for 0\.2 s"):
         _compared(tmp_path, monkeypatch, kv_placement="host")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.gpu.test_engine_on_cuda import _MIXTURE, _MODEL
+from tests.support import interpreted_asm
 from tests.support.fake_cuda import install
 from tests.support.script import run_all
 from tests.support.waiting import waits_noted
@@ -33,7 +34,6 @@ from tandem.kernels.triton_support import TritonDevice
 from tandem.models import expert_steps, layer_steps, rotary
 from tandem.runtime import assemble_cuda, choose_kernels
 from tandem.runtime.graph_maker import EmulatedGraphs
-from tandem.runtime.host_link import HostLink
 from tandem.spec.config import EngineConfig
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
@@ -71,7 +71,6 @@ _GEMMA = _LLAMA | {  # every other layer sees the last 8 tokens; scores are boun
 }
 _PROMPTS = [tuple((7 * i + 13 * j) % 500 + 5 for j in range(3 + 9 * i)) for i in range(3)]
 _ALONE: dict[str, Any] = {"strategy": "gpu-only"}
-_WAIT_S = 60.0
 _SPLIT: dict[str, Any] = {"strategy": "ride-along", "kv_placement": "split"}
 
 
@@ -106,19 +105,6 @@ class Again(EmulatedGraphs):
         return replay, result
 
 
-def _value(link: HostLink, layer: int) -> int:
-    """What both counters come to in a layer of the step whose numbers lie there."""
-    return (int(link.numbers.numpy()[0]) + layer + 1) & 0xFFFFFFFF
-
-
-def _raised(link: HostLink, layer: int) -> None:
-    link.down.set(_value(link, layer))
-
-
-def _stood(link: HostLink, layer: int) -> None:
-    assert link.up.wait(_value(link, layer), _WAIT_S)
-
-
 def _with_triton(monkeypatch: pytest.MonkeyPatch, unit: TritonDevice) -> Launches:
     """Until the test ends, `--accelerator cuda` is a stand-in with interpreted kernels."""
     counted = Launches()
@@ -143,10 +129,8 @@ def _with_triton(monkeypatch: pytest.MonkeyPatch, unit: TritonDevice) -> Launche
         return Counted(device, heads, shape, scale, soft_cap, unit, dtype)
 
     install(monkeypatch)
+    interpreted_asm.install(monkeypatch)
     monkeypatch.setattr(assemble_cuda, "CudaGraphs", lambda device: Again())
-    # counters in host memory are raised and looked at by machine code, which is not interpreted
-    monkeypatch.setattr(HostLink, "_raise", _raised)
-    monkeypatch.setattr(HostLink, "_stand", _stood)
     monkeypatch.setattr(choose_kernels, "accelerator_kernels", made)
     monkeypatch.setattr(triton_support, "unit_of", lambda device: unit)
     for maths in (expert_steps, layer_steps, rotary):

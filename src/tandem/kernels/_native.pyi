@@ -57,6 +57,21 @@ def linear(
     isa: str,
     rounds_x: bool = False,
 ) -> Task: ...
+def sweep(
+    pool: Pool,
+    pages: Tensor,
+    plans: Sequence[AttentionPlan | None],
+    layer_plans: Sequence[int],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    slots: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    soft_cap: float,
+    isa: str,
+) -> Sweep: ...
 def dequantize(pool: Pool, weight: LinearWeight, out: Tensor, isa: str) -> Task: ...
 
 class LinearEnd(Enum):
@@ -159,6 +174,20 @@ class Task:
     ) -> None: ...
     def cancel(self) -> bool: ...
     def run(self) -> None: ...
+    def wait(self, timeout_s: float | None = None) -> bool: ...
+
+class Sweep:
+    @property
+    def spans_ns(self) -> list[tuple[int, int]]: ...
+    def submit(
+        self,
+        down: Signal,
+        up: Signal,
+        base: int,
+        after: Sequence[tuple[Signal, int]] = (),
+        then: tuple[Signal, int] | None = None,
+    ) -> None: ...
+    def cancel(self) -> None: ...
     def wait(self, timeout_s: float | None = None) -> bool: ...
 
 class Norm:

@@ -3,6 +3,7 @@
 Import this module only if `native.available()`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -123,6 +124,34 @@ class CompiledKernels:
             )
             first = tokens.stop
         return tasks
+
+    def sweep(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        slots: Tensor | None,
+        pages: Tensor,  # of all layers
+        planned: Sequence[SplitBatch],
+        layer_plans: Sequence[int],
+        result: AttentionOutput,
+    ) -> _native.Sweep:
+        """Appends and attentions of all layers, from and into the same memory in each, as one work
+        that is still to be started.
+
+        Args:
+            slots: of the keys, in each layer; None: there are none.
+            planned: of rows of a few tokens alone. layer_plans: which of them each layer takes.
+
+        Raises:
+            ValueError: tensors that do not fit the batch, or a slot that does not exist.
+        """
+        plans = [each.decode_plan for each in planned]
+        pool, scale, soft_cap = self.pool, self._scale, self._soft_cap
+        return _native.sweep(
+            pool.handle, pages, plans, layer_plans, q, k, v, slots, *result, scale, soft_cap,
+            pool.isa,
+        )  # fmt: skip
 
     def nothing(self) -> _native.Task:
         """Work that only waits and signals."""

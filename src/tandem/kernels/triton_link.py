@@ -10,6 +10,8 @@ import triton.language as tl
 # pyright: reportUnknownMemberType=false, reportUntypedFunctionDecorator=false, reportOperatorIssue=false
 # pyright: reportUnknownVariableType=false
 
+_GAVE_UP = tl.constexpr(-1)  # in place of the nanoseconds that a step has waited
+
 
 @triton.jit
 def _copy_row(source, target, place, row, stride, ELEMENTS: tl.constexpr, PAD: tl.constexpr):
@@ -111,25 +113,29 @@ def _now_ns(after):
     )
 
 
-@triton.jit(do_not_specialize=["address", "waited_address", "layer"])
+@triton.jit(do_not_specialize=["address", "waited_address", "layer", "limit_ns"])
 def await_counter(
     address,  # int64; of a counter that the host raises
     waited_address,  # int64; in host memory: int64 [step's places], nanoseconds waited so far
     numbers,
     waited,  # int64 [1]; the same, of the step
     layer,
+    limit_ns,
 ):
     """Grid: [1]. Stands until the counter has the step's value of the layer, on the circle of 32
-    bits; tells how long all layers have stood.
+    bits, and no longer than the limit; tells how long all layers have stood, or that it gave
+    up: then none that comes after waits again, in this step or the next ones.
     """
     value = tl.load(numbers) + layer + 1
+    before = tl.load(waited)
     begun = _now_ns(value)
     current = _looked_at(address)
-    while current - value < 0:
+    may_wait = before >= 0
+    while (current - value < 0) & may_wait:
         current = _looked_at(address)
-    before = tl.load(waited)
-    before = tl.where(layer == 0, before * 0, before)
-    total = before + _now_ns(current) - begun
+        may_wait = _now_ns(current) - begun < limit_ns
+    total = tl.where(layer == 0, before * 0, before) + _now_ns(current) - begun
+    total = tl.where((before < 0) | (current - value < 0), before * 0 + _GAVE_UP, total)
     tl.store(waited, total)
     place = waited_address + tl.load(numbers + 2).to(tl.int64) * 8
     tl.inline_asm_elementwise(

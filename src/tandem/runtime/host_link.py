@@ -18,9 +18,15 @@ from tandem.runtime.staging import LaneStaging
 
 STEPS_TOLD = 16
 """Of which it is remembered how long they waited: more than are ever in flight."""
+LONGEST_STAND_S = 60.0
+"""The accelerator waits no longer for a layer's attention on the host, which takes far less."""
 _NUMBERS = 4  # a step's value, its rows there, its place among those told of, keys that go there
 _ALIGNED = 4  # of int32, where Triton takes a pointer to be aligned
 _APART = 64  # bytes, of a cache line
+
+
+class HostLostError(RuntimeError):
+    """The accelerator went on without the host's part of a step: what it computed is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class HostLink:
     Args:
         pinned: gives bytes of host memory that the device reads and writes. seen: such memory as
             the device sees it.
+        limit_s: the accelerator waits no longer for a layer; then it waits for none any more.
 
     Attributes:
         down, up: counters, `base + layer + 1` each for each step.
@@ -62,11 +69,12 @@ class HostLink:
         device: torch.device,
         pinned: Callable[[int], Tensor],
         seen: Callable[[Tensor], Tensor],
+        limit_s: float = LONGEST_STAND_S,
     ) -> None:
         query_heads, kv_heads, dim = heads
         places = -(-places // _ALIGNED) * _ALIGNED
         self.places, self._query, self._key = places, query_heads * dim, kv_heads * dim
-        self._heads = query_heads
+        self._heads, self._limit_s = query_heads, limit_s
         queries, keys = (places, query_heads, dim), (places, kv_heads, dim)
         shapes = ((queries, dtype), (keys, dtype), (keys, dtype),
                   (queries, torch.float32), (queries[:2], torch.float32))  # fmt: skip
@@ -109,8 +117,18 @@ class HostLink:
         return torch.from_numpy(made.view(np.int32))
 
     def waited_s(self, step: LinkRows) -> float:
-        """How long the accelerator stood in a step that has ended, one of the latest."""
-        return int(self._told[step.told]) * 1e-9
+        """How long the accelerator stood in a step that has ended, one of the latest.
+
+        Raises:
+            HostLostError: it did not wait to the end, in this step or in one before.
+        """
+        waited_ns = int(self._told[step.told])
+        if waited_ns < 0:
+            raise HostLostError(
+                "the accelerator has waited for the host's part of a layer for"
+                f" {self._limit_s:g} s, and went on without it"
+            )
+        return waited_ns * 1e-9
 
     # --- launched -------------------------------------------------------------------------------
 
@@ -153,8 +171,9 @@ class HostLink:
         from tandem.kernels.triton_link import await_counter
 
         cast("Any", await_counter)[(1,)](
-            self._addresses[1], self._addresses[2], self._numbers, self._waited, layer, num_warps=1
-        )
+            self._addresses[1], self._addresses[2], self._numbers, self._waited, layer,
+            round(self._limit_s * 1e9), num_warps=1,
+        )  # fmt: skip
 
 
 def _part(pinned: Callable[[int], Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -20,8 +20,6 @@ from tandem.runtime.lane_context import LaneContext
 from tandem.runtime.running import Running
 from tandem.spec.tier import Tier
 
-_MASK = 0xFFFFFFFF
-
 
 @dataclass(frozen=True, slots=True)
 class HostTask:
@@ -74,15 +72,14 @@ class HostTask:
 
 @dataclass(frozen=True, slots=True)
 class SweepTask:
-    """The host's part of all layers of a step, whose inputs a graph brings layer by layer.
+    """The host's part of all layers of a step, whose inputs a graph brings layer by layer: each
+    begins when its rows have come down, and tells when its results may go up.
 
     Attributes:
-        layers: an append and an attention each. end: behind all of them.
         base: what `link`'s counters are at before the step.
     """
 
-    layers: tuple[tuple[_native.Task, _native.Task], ...]
-    end: _native.Task
+    work: _native.Sweep
     link: HostLink
     base: int
 
@@ -90,41 +87,24 @@ class SweepTask:
         """The graph that reads results waits for them by itself."""
 
     def submit(self, after: Sequence[SignalPoint], then: SignalPoint) -> None:
-        """As `HostTask.submit`, but that each layer begins when its rows have come down, and tells
-        when its results may go up.
-        """
-        put = Signal()
-        for layer, (append, attend) in enumerate(self.layers):
-            value = self.base + layer + 1 & _MASK
-            append.submit(
-                [(self.link.down, value), *(after if layer == 0 else ())], (put, layer + 1)
-            )
-            attend.submit([(put, layer + 1)], (self.link.up, value))
-        last = self.base + len(self.layers) & _MASK
-        self.end.submit([(self.link.up, last), *after], then)
+        """As `HostTask.submit`; the link's counter is raised, too, if a layer fails."""
+        self.work.submit(self.link.down, self.link.up, self.base, after, then)
 
     def wait(self) -> None:
-        """Block until it has ended. Raises what a part raised."""
-        for pair in self.layers:
-            for part in pair:
-                part.wait()
-        self.end.wait()
+        """Block until it has ended. Raises what a layer raised."""
+        self.work.wait()
 
     def stamps_s(self) -> tuple[float, float]:
         """When its threads began, and when they would have ended had they not waited for rows, in
         seconds of `time.perf_counter`; after `wait`.
         """
-        parts = [part for pair in self.layers for part in pair]
-        begun_ns = min(part.start_ns for part in parts)
-        worked_ns = sum(part.end_ns - part.start_ns for part in parts)
-        return begun_ns * 1e-9, (begun_ns + worked_ns) * 1e-9
+        spans = self.work.spans_ns
+        begun_ns = min(start for start, _ in spans)
+        return begun_ns * 1e-9, (begun_ns + sum(end - start for start, end in spans)) * 1e-9
 
     def cancel(self) -> None:
         """Take back what has not begun; `wait` then raises."""
-        for pair in self.layers:
-            for part in pair:
-                part.cancel()
-        self.end.cancel()
+        self.work.cancel()
 
 
 class GatedTask:
@@ -190,21 +170,15 @@ class HostTasks:
         assert arrays is not None
         assert self.link is not None
         assert tier.plans is not None
-        made: list[tuple[_native.Task, _native.Task]] = []
-        result = AttentionOutput(staging.out, staging.lse)
-        for layer in range(len(tier.plans.windows)):
-            pages, batch = self._kv.layer(Tier.HOST, layer, running.op.queue), tier.plans.of(layer)
-            assert isinstance(batch, SplitBatch)
-            append = (
-                self._kernels.nothing()
-                if tier.planned_append is None
-                else self._kernels.append_task(
-                    pages, staging.key, staging.value, tier.planned_append
-                )
-            )
-            (attend,) = self._kernels.attend_tasks(staging.query, pages, batch, result)
-            made.append((append, attend))
-        return SweepTask(tuple(made), self._kernels.nothing(), self.link, arrays.link.base)
+        windows = list(tier.plans.by_window)
+        batches = [each for each in tier.plans.by_window.values() if isinstance(each, SplitBatch)]
+        work = self._kernels.sweep(
+            staging.query, staging.key, staging.value, tier.planned_append,
+            self._kv.all_layers(Tier.HOST, running.op.queue), batches,
+            [windows.index(window) for window in tier.plans.windows],
+            AttentionOutput(staging.out, staging.lse),
+        )  # fmt: skip
+        return SweepTask(work, self.link, arrays.link.base)
 
     def _append(self, running: Running, lane: LaneContext) -> list[_native.Task]:
         planned = lane.tiers[Tier.HOST].planned_append

@@ -8,16 +8,14 @@ memory, and counters take the place of threads on both sides
 ([ADR 0095](../../docs/adr/0095-hybrid-decode-as-one-graph.md)).
 """
 
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tandem.kernels.dense import AttentionOutput
-from tandem.kernels.sampling import Likeliest
 from tandem.kernels.tier_kernels import MergingKernels, PlannedAttention, StaticKernels, TierKernels
 from tandem.models.layer_state import LayerState
 from tandem.models.model import Model
@@ -26,38 +24,27 @@ from tandem.plan.decode_sweep import bucket_of
 from tandem.plan.hybrid_sweep import hybrid_rows, hybrid_template, is_plain_sweep
 from tandem.plan.program import Queue, StepProgram
 from tandem.runtime.by_template import ByTemplate
-from tandem.runtime.decode_graphs import DecodeSizes, chose_likeliest_of
 from tandem.runtime.graph_logits import GraphLogits
-from tandem.runtime.graph_maker import GraphError, GraphMaker, require_close
+from tandem.runtime.graph_maker import GraphMaker
 from tandem.runtime.host_link import STEPS_TOLD, HostLink, LinkRows
-from tandem.runtime.hybrid_inputs import HybridArrays, HybridInputs, HybridViews
+from tandem.runtime.hybrid_inputs import HybridArrays, HybridInputs
 from tandem.runtime.kv_store import KVStore
 from tandem.runtime.lane_context import LaneContext, TierContext
 from tandem.runtime.layer_plans import LayerPlans
 from tandem.runtime.program_context import ProgramContext
-from tandem.runtime.recording import Recording, record_sizes
+from tandem.runtime.step_graphs import DecodeSizes, StepGraphs
 from tandem.spec.tier import Tier
 
 _NOTHING = TierContext(None, None, None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    replay: Callable[[], None]
-    logits: Tensor
-
-
-class HybridGraphs:
+class HybridGraphs(StepGraphs):
     """Takes programs that can be launched so, and runs the accelerator's part.
 
     Args:
         slots: int64 [rows]: the last sampled id of each row.
         kernels: of both tiers; the accelerator's are `StaticKernels` and `MergingKernels`.
         sizes: as of graphs of the accelerator alone. link: has a place for each row.
-
-    Attributes:
-        num_replayed: steps that ran so.
-        recording: what came of it.
     """
 
     def __init__(
@@ -70,65 +57,18 @@ class HybridGraphs:
         link: HostLink,
         maker: GraphMaker,
     ) -> None:
+        super().__init__(sizes, model.device, maker)
         self._model, self._kv, self._slots = model, kv, slots
-        self._kernels, self._sizes, self._link, self._maker = kernels, sizes, link, maker
-        device, rows = model.device, max(sizes.buckets)
-        self._inputs = HybridInputs(rows, sizes.max_blocks, sizes.spare, device)
-        self._likeliest = Likeliest(
-            torch.zeros(rows, dtype=torch.int64, device=device),
-            torch.zeros(rows, dtype=torch.bool, device=device),
-        )
-        self._graphs: dict[int, _Recorded] = {}
+        self._kernels, self._link = kernels, link
+        rows = max(sizes.buckets)
+        self._inputs = HybridInputs(rows, sizes.max_blocks, sizes.spare, model.device)
         self._is_plain = ByTemplate(is_plain_sweep)
         self._taken = 0
-        self.num_replayed = 0
-        self.recording = Recording()
 
-    @property
-    def buckets(self) -> tuple[int, ...]:
-        """Numbers of rows that have a graph, ascending."""
-        return tuple(sorted(self._graphs))
-
-    # --- recording ------------------------------------------------------------------------------
-
-    def record(self, limit_s: float, limit_bytes: int) -> None:
-        """See `record_sizes`."""
-        self.recording = record_sizes(
-            self._sizes.buckets, self._record, self._maker.taken_bytes, limit_s, limit_bytes
-        )
-
-    def _record(self, bucket: int) -> None:
-        with torch.inference_mode():
-            self._graphs[bucket] = self._checked(bucket)
-
-    def _checked(self, bucket: int) -> _Recorded:
-        """A graph that gives what its operations give, with other numbers than it was made with;
-        one of the rows is the host's, whose attention is made up.
-        """
-        inputs = self._inputs.of(bucket)
-
-        def work() -> Tensor:
-            logits = self._sweep(inputs)
-            self._likeliest.first(bucket).find(logits)
-            return logits
-
-        self._fill(bucket, token=0, position=0)
-        work()
-        self._fill(bucket, token=0, position=0)  # to record may be to do it
-        replay, logits = self._maker.record(work)
-        self._fill(bucket, token=1, position=1)
-        self._likeliest.forget()
-        replay()
-        again = logits.to("cpu", copy=True)
-        chose_likeliest = chose_likeliest_of(logits, self._likeliest.first(bucket))
-        self._fill(bucket, token=1, position=1)
-        require_close(again, work(), "logits")
-        if not chose_likeliest:
-            raise GraphError("a graph's tokens are not the likeliest of its logits")
-        return _Recorded(replay, logits)
+    # --- recorded -------------------------------------------------------------------------------
 
     def _fill(self, bucket: int, *, token: int, position: int) -> None:
-        """A step's numbers, and the host's part of it, as if it had been done."""
+        """Also the host's part, of one of the rows, as if it had been done."""
         own, size = self._sizes, self._sizes.block_size
         # the last row, so that places on the host are not those of rows
         last = np.array([bucket - 1])
@@ -140,10 +80,8 @@ class HybridGraphs:
         staging.lse.fill_(0.5)
         self._link.up.set(self._end(link))
 
-    # --- launched -------------------------------------------------------------------------------
-
-    def _sweep(self, inputs: HybridViews) -> Tensor:
-        """All layers over the numbers that lie there: logits of every row."""
+    def _sweep(self, bucket: int) -> Tensor:
+        inputs = self._inputs.of(bucket)
         ids, rows, positions, slots, here = inputs.numbers
         model, kernels = self._model, self._kernels[Tier.DEVICE]
         assert isinstance(kernels, StaticKernels)
@@ -221,11 +159,8 @@ class HybridGraphs:
 
     def run(self, arrays: HybridArrays) -> GraphLogits:
         """Launch a step; what it leaves holds until the next one is launched."""
-        graph = self._graphs[arrays.bucket]
         self._bring(arrays)
-        graph.replay()
-        self.num_replayed += 1
-        return GraphLogits(graph.logits[: arrays.rows], self._likeliest.first(arrays.rows))
+        return self._replayed(arrays.bucket, arrays.rows)
 
     @property
     def link(self) -> HostLink:

@@ -99,6 +99,14 @@ class Machine:
             slot = context.program.lanes[raises]
             self.cohort_signals[slot.cohort_id].set(slot.cohort_signal + 1)
 
+    def require_host_part(self, running: Running) -> None:
+        """An operation of the accelerator's has ended: all of it, or it is an error.
+
+        Raises:
+            HostLostError: it did not wait for what the host had to do meanwhile.
+        """
+        self.stood_s(running)
+
     def stood_s(self, running: Running) -> float:
         """How long the accelerator waited within an operation that has ended, doing nothing."""
         hybrid = self.runner.hybrid

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tandem.runtime.graph_maker import GraphMaker
     from tandem.runtime.host_link import HostLink
     from tandem.runtime.recording import Recording
+    from tandem.runtime.step_graphs import DecodeSizes
 
 
 def record_graphs(
@@ -53,19 +54,25 @@ def _record_decodes(
     machine: Machine, model: Model, room: GraphRoom, block_size: int, maker: "GraphMaker"
 ) -> "Recording":
     # Imported where there are graphs: a first token waits for what is imported.
-    from tandem.plan.decode_sweep import row_buckets
-    from tandem.runtime.decode_graphs import DecodeGraphs, DecodeSizes
+    from tandem.runtime.decode_graphs import DecodeGraphs
 
     runner, kernels = machine.runner, machine.runner.kernels[Tier.DEVICE]
     assert isinstance(kernels, StaticKernels)
-    spare, windows = machine.kv.spare_block(Tier.DEVICE), model.spec.layer_windows
-    sizes = DecodeSizes(row_buckets(room.max_rows), room.max_blocks, spare, block_size, windows)
+    sizes = _sizes(machine, model, room, block_size)
     graphs = DecodeGraphs(runner.run, machine.buffers, kernels, sizes, machine.device, maker)
     runner.graphs = graphs
     graphs.record(room.limit_s, room.limit_bytes)
     if graphs.buckets:
         machine.contexts.graphs = graphs
     return graphs.recording
+
+
+def _sizes(machine: Machine, model: Model, room: GraphRoom, block_size: int) -> "DecodeSizes":
+    from tandem.plan.decode_sweep import row_buckets
+    from tandem.runtime.step_graphs import DecodeSizes
+
+    spare, windows = machine.kv.spare_block(Tier.DEVICE), model.spec.layer_windows
+    return DecodeSizes(row_buckets(room.max_rows), room.max_blocks, spare, block_size, windows)
 
 
 def _may_be_one(machine: Machine) -> bool:
@@ -86,12 +93,9 @@ def _record_hybrid(
     open_link: "Callable[[int], HostLink]",
     limit_s: float,
 ) -> "Recording":
-    from tandem.plan.decode_sweep import row_buckets
-    from tandem.runtime.decode_graphs import DecodeSizes
     from tandem.runtime.hybrid_graphs import HybridGraphs
 
-    spare, windows = machine.kv.spare_block(Tier.DEVICE), model.spec.layer_windows
-    sizes = DecodeSizes(row_buckets(room.max_rows), room.max_blocks, spare, block_size, windows)
+    sizes = _sizes(machine, model, room, block_size)
     link = open_link(max(sizes.buckets))
     kernels = machine.runner.kernels
     graphs = HybridGraphs(model, machine.kv, machine.slots, kernels, sizes, link, maker)

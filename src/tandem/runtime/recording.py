@@ -99,7 +99,8 @@ class _Recorder:
         if self._attempts >= self._at_least and expected_s >= self._limit_s:
             return _Failure(f"recording more would take longer than {self._limit_s:.0f} s")
         if (self.taken or 0) - self._left_bytes > self._limit_bytes:
-            return _Failure(f"graphs take more than {format_size(self._limit_bytes)}")
+            limit = format_size(self._limit_bytes)
+            return _Failure(f"graphs, or others at that moment, took more than {limit}")
         failure, before = _failure_of(self._record, size), self.taken
         self.taken, now_s = self._taken_bytes(), time.perf_counter()
         self._last_s, self._before_s = now_s - self._before_s, now_s

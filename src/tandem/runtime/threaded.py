@@ -221,6 +221,8 @@ class ThreadedExecutor:
         """
         try:
             for launch, _ in ended:
+                # before the host's part, which a hybrid step is told after: it may never end
+                self._machine.require_host_part(launch.last)
                 if launch.run.last.raises is not None:
                     self._machine.complete(launch.last)
             self._report([Completed._make(each) for each in ended])

@@ -29,11 +29,12 @@ class FakeGraph:
 
 
 class FakeCuda:
-    """Notes what happens in order; each capture takes 10 of 1,000 bytes."""
+    """Notes what happens in order; each capture takes 10 of 1,000 bytes, torch's pool 7 of them."""
 
     def __init__(self) -> None:
         self.events: list[object] = []
         self.free = 1000
+        self.reserved = 0
         self.pools = 0
         self.routed: set[int] = set()  # pools to which allocations of a capture go
         self.ends_itself = True  # a capture that fails
@@ -67,6 +68,7 @@ class FakeCuda:
         self.current.pop()
         self.routed.remove(options["pool"])
         self.free -= 10
+        self.reserved += 7
         self.events.append("captured")
 
     def end_allocate(self, device: int | None, pool: int) -> None:
@@ -87,6 +89,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "synchronize": lambda device: made.events.append("synchronize"),
         "empty_cache": made.empty_cache,
         "mem_get_info": lambda device: (made.free, 1000),
+        "memory_reserved": lambda device: made.reserved,
         "CUDAGraph": FakeGraph,
         "stream": made.stream,
         "graph": made.graph,
@@ -175,7 +178,27 @@ def test_inputs_come_from_memory_of_their_own_without_waiting(
     assert non_blocking
 
 
-def test_what_others_gave_back_meanwhile_is_not_counted_below_nothing(fake: FakeCuda) -> None:
+def test_what_others_take_and_give_back_before_and_between_does_not_count(fake: FakeCuda) -> None:
     graphs = CudaGraphs(DEVICE)
-    fake.free += 100
-    assert graphs.taken_bytes() == 0
+    for taken in (300, -500):
+        fake.free -= taken
+        graphs.record(lambda: torch.ones(1))
+    assert graphs.taken_bytes() == 20
+
+
+def test_what_others_give_back_at_that_moment_is_not_counted_below_nothing(fake: FakeCuda) -> None:
+    graphs = CudaGraphs(DEVICE)
+    works = iter([0, 100])
+
+    def work() -> torch.Tensor:
+        fake.free += next(works)
+        return torch.ones(1)
+
+    graphs.record(work)
+    assert graphs.taken_bytes() == 7
+
+
+def test_what_torch_takes_for_work_that_is_to_be_recorded_counts(fake: FakeCuda) -> None:
+    graphs = CudaGraphs(DEVICE)
+    fake.reserved, fake.free = 50, 950
+    assert graphs.taken_bytes() == 50

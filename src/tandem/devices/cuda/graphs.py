@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import torch
 
-from tandem.devices.cuda.device import free_bytes
+from tandem.devices.cuda.device import free_bytes, total_bytes
 from tandem.devices.cuda.memory import alias
 
 
@@ -22,7 +22,8 @@ class CudaGraphs:
         self._pool = torch.cuda.graph_pool_handle()
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
-        self._free_bytes = free_bytes(device)
+        self._reserved_bytes = torch.cuda.memory_reserved(device)
+        self._driver_bytes = 0  # taken beside torch while graphs were made
 
     def record(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         """See `GraphMaker`.
@@ -34,7 +35,7 @@ class CudaGraphs:
         with torch.cuda.stream(self._stream):
             work()  # libraries keep a workspace for each stream: not in the pool
         torch.cuda.synchronize(self._device)
-        graph = torch.cuda.CUDAGraph()
+        before, graph = self._beside_torch(), torch.cuda.CUDAGraph()
         # other threads may allocate meanwhile, as those that report an engine's transfers
         try:
             # torch leaves a capture's stream the current one if the capture cannot be ended
@@ -48,6 +49,7 @@ class CudaGraphs:
         except RuntimeError:
             self._give_up(graph)
             raise
+        self._driver_bytes += max(0, self._beside_torch() - before)
         return graph.replay, alias(self._device, result)
 
     def _give_up(self, graph: torch.cuda.CUDAGraph) -> None:
@@ -66,9 +68,20 @@ class CudaGraphs:
         target.copy_(host.pin_memory(), non_blocking=True)
 
     def taken_bytes(self) -> int:
-        """Of the device's free memory, since this object was made: graphs, what is compiled for
-        them, and libraries' workspaces.
+        """Of the device's memory, since this object was made: torch's, which is this process's
+        alone, and what the driver took beside it for each graph.
+
+        The latter is told for all processes together, so that what others took at that moment
+        counts; what they took before and between does not. By process the driver tells it to NVML
+        alone, by numbers that a container does not know (NVIDIA/nvidia-docker#1483). What is
+        compiled for graphs is not in it, and small.
         """
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
-        return max(0, self._free_bytes - free_bytes(self._device))
+        taken = torch.cuda.memory_reserved(self._device) - self._reserved_bytes
+        return max(0, taken + self._driver_bytes)
+
+    def _beside_torch(self) -> int:
+        """Of the device's memory, by all processes, but for this one's torch."""
+        used = total_bytes(self._device) - free_bytes(self._device)
+        return used - torch.cuda.memory_reserved(self._device)
