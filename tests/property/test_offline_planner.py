@@ -179,10 +179,12 @@ def test_more_places_have_no_fewer_sequences_in_a_pass(generated: list[int]) -> 
     assert all(1 <= rows <= places + 1 for places, rows in enumerate(most))
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 40))
-def test_a_job_s_course_has_all_tokens_of_all_requests(generated: list[int], places: int) -> None:
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 40), st.booleans())
+def test_a_job_s_course_has_all_tokens_of_all_requests(
+    generated: list[int], places: int, streams: bool
+) -> None:
     occupancy = _occupancy(generated)
-    course = occupancy.course(places)
+    course = occupancy.course(places, streams=streams)
     read, passed = (
         sum(alike.number * alike.rows for alike in each) for each in (course.fills, course.passes)
     )

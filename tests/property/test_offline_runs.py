@@ -15,7 +15,9 @@ from tandem.bench.offline.job import execute
 from tandem.bench.online.cell import Load
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.answer import offline_plan
+from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.occupancy import Occupancy
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.planner.question import Lengths, Question
@@ -52,8 +54,8 @@ def cell_of(question: Question) -> OfflineCell:
 def test_no_run_of_any_plan_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
     """Of one batch or several, of which some are empty at the end.
 
-    Nothing is held to its prediction: of 17 such plans one was executed at 0.80 of it, and one at
-    1.10 (ADR 0094).
+    Nothing is held to its prediction: a few such plans are executed at 0.82 to 1.14 of it (ADR
+    0107).
     """
     search = OfflineSearch(question)
     best = search.best(AUTO)
@@ -70,6 +72,15 @@ def test_no_run_of_any_plan_exceeds_the_ceiling(question: Question, data: st.Dat
         assert executed.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-6), candidate
 
 
+def job(
+    name: str, layers: int, machine: tuple[str, str], groups: list[tuple[int, int, int]]
+) -> Question:
+    """Of groups of alike requests: how many, tokens of each prompt, tokens of each output."""
+    model = short(plannable_spec(name), layers)
+    shapes = tuple(RequestShape(*each) for count, *each in groups for _ in range(count))
+    return replace(ask(model, *machine), lengths=Lengths.of(Workload("stragglers", shapes)))
+
+
 @pytest.mark.parametrize(
     ("name", "layers", "host", "groups"),
     [
@@ -83,13 +94,38 @@ def test_few_long_requests_take_in_few_bits_what_is_predicted(
     name: str, layers: int, host: str, groups: list[tuple[int, int, int]]
 ) -> None:
     """More than half of all passes have a tenth of the sequences, and save hardly any time."""
-    model = short(plannable_spec(name), layers)
-    shapes = tuple(RequestShape(*each) for count, *each in groups for _ in range(count))
-    asked = ask(model, "t4", host, precision=few_bits(model))
-    question = replace(asked, lengths=Lengths.of(Workload("stragglers", shapes)))
+    asked = job(name, layers, ("t4", host), groups)
+    question = replace(asked, precision=few_bits(asked.model))
     search = OfflineSearch(question)
     best = search.best(AUTO)
     assert best is not None
     cell, plan = cell_of(question), offline_plan(search, best.candidate, adapts=True)
     executed = execute(cell, offline_plan_file(cell.model_name, question, plan, "int4"))
     assert executed.tokens_per_s == pytest.approx(best.tokens_per_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("rows", "groups", "within"),
+    [
+        # of five places two are empty till the long ones are over, and filled by two each time
+        (5, [(32, 15, 3), (2, 70, 200), (1, 407, 165)], 0.05),
+        (8, [(3, 40, 150), (40, 60, 12), (20, 60, 25)], 0.05),
+        # those that are left are waited for; passes of so many are taken to be longer than they are
+        (16, [(30, 50, 40), (30, 50, 36), (9, 50, 20)], 0.1),
+    ],
+)
+def test_a_job_that_streams_reads_prompts_as_often_as_is_predicted(
+    rows: int, groups: list[tuple[int, int, int]], within: float
+) -> None:
+    """Each time brings all weights, of OPT-30B cut to 6 layers, so that some places stay empty."""
+    candidate = BlockCandidate(1, 6, rows, 0, 0, quantized="all", lent=4)
+    asked = job("opt-30b", 6, ("a10g", "lm-offload"), groups)
+    question = replace(asked, precision=few_bits(asked.model))
+    search = OfflineSearch(question)
+    predicted = search.option(candidate).tokens_per_s
+    cell, plan = cell_of(question), offline_plan(search, candidate, adapts=False)
+    executed = execute(cell, offline_plan_file(cell.model_name, question, plan, "int4"))
+    course = Occupancy(question.lengths).course(candidate.block_rows, streams=True)
+    assert executed.refills == sum(each.number for each in course.fills)
+    assert executed.passes == sum(each.number for each in course.passes)
+    assert executed.tokens_per_s == pytest.approx(predicted, rel=within)

@@ -1,35 +1,10 @@
 """How many sequences a batch job has in its passes, by its places."""
 
-import heapq
 import math
-from collections import deque
-from itertools import accumulate, groupby
-from typing import NamedTuple
+from itertools import accumulate
 
+from tandem.planner.offline.course import Course, course
 from tandem.planner.question import Lengths
-
-
-class Alike(NamedTuple):
-    """Passes with nearly as many sequences, or programs over prompts with nearly as many of those:
-    fewer than twice as many as any of them.
-
-    Attributes:
-        number: of passes. rows: sequences, in the mean.
-    """
-
-    number: float
-    rows: float
-
-
-class Course(NamedTuple):
-    """How a job goes, most sequences first.
-
-    Attributes:
-        passes: that give each sequence a token. fills: programs over prompts.
-    """
-
-    passes: tuple[Alike, ...]
-    fills: tuple[Alike, ...]
 
 
 class Occupancy:
@@ -47,7 +22,7 @@ class Occupancy:
         passes = sorted(known or [self._mean] * self._requests, reverse=True)
         self._passes = tuple(passes)
         self._longest_passes = tuple(accumulate(passes, initial=0.0))
-        self._courses: dict[int, Course] = {}
+        self._courses: dict[tuple[int, bool], Course] = {}
 
     def least_passes(self, places: int) -> float:
         """Passes before all sequences have their tokens, a token of each place in a pass, and each
@@ -78,34 +53,13 @@ class Occupancy:
         """
         return self._requests / math.ceil(self._requests / places)
 
-    def course(self, places: int) -> Course:
-        """Where the longest enter first, and others as soon as places are empty."""
-        if places not in self._courses:
-            passes, fills = list[Alike](), list[Alike]()
-            waiting, now = deque(self._passes), 0.0
-            ends, free = list[float](), min(places, self._requests)
-            while waiting or ends:
-                if waiting and free:
-                    entering = [waiting.popleft() for _ in range(min(free, len(waiting)))]
-                    fills.append(Alike(1, len(entering)))
-                    for left in filter(None, entering):  # others have all tokens already
-                        heapq.heappush(ends, now + left)
-                        free -= 1
-                    continue
-                passes.append(Alike(ends[0] - now, len(ends)))
-                now = ends[0]
-                while ends and ends[0] == now:
-                    heapq.heappop(ends)
-                    free += 1
-            self._courses[places] = Course(_grouped(passes), _grouped(fills))
-        return self._courses[places]
+    def course(self, places: int, *, streams: bool) -> Course:
+        """How the job goes, as the engine has sequences enter.
 
-
-def _grouped(each: list[Alike]) -> tuple[Alike, ...]:
-    found = list[Alike]()
-    most_first = sorted(each, key=lambda one: -one.rows)
-    for _, alike in groupby(most_first, key=lambda one: math.ceil(math.log2(one.rows))):
-        together = list(alike)
-        number = sum(one.number for one in together)
-        found.append(Alike(number, sum(one.number * one.rows for one in together) / number))
-    return tuple(found)
+        Args:
+            streams: weights come for every program.
+        """
+        key = places, streams
+        if key not in self._courses:
+            self._courses[key] = course(self._passes, places, streams=streams)
+        return self._courses[key]

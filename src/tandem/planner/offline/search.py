@@ -216,24 +216,23 @@ class OfflineSearch:
 
     def _tail_s(self, candidate: BlockCandidate) -> float:
         """Of passes for sequences longer than the mean. What sequences take is counted with the
-        means already, so that only what a pass takes for one of each batch is left; more, where
-        fewer sequences hardly save time.
+        means already, so that only what a pass takes for one of each batch is left; where fewer
+        sequences hardly save time, what passes and programs over prompts take beyond blocks of
+        mean length, of the numbers of sequences that they have as the engine fills places.
         """
         least_s = self._least_tail_s(candidate)
-        if not least_s or self._saves_evenly(candidate):
+        if self._saves_evenly(candidate):
             return least_s
         bound, places = self.times.bound, candidate.block_rows
-        course = self._occupancy.course(places)
+        course = self._occupancy.course(places, streams=candidate.streamed > 0)
         more_s = -self._occupancy.passes_by_means(places) * bound.decode_s(candidate)
         for alike in course.passes:
             more_s += alike.number * bound.decode_s(candidate.left(alike.rows))
-        if not candidate.streamed:  # else places are empty for a while, and filled together
-            blocks = math.ceil(self.question.lengths.requests / places)
-            fills_s = -blocks * bound.prefill_s(candidate)
-            for alike in course.fills:
-                fills_s += alike.number * bound.prefill_s(candidate.left(alike.rows))
-            more_s += max(0.0, fills_s)
-        return max(least_s, more_s)
+        blocks = math.ceil(self.question.lengths.requests / places)
+        fills_s = -blocks * bound.prefill_s(candidate)
+        for alike in course.fills:
+            fills_s += alike.number * bound.prefill_s(candidate.left(alike.rows))
+        return max(least_s, more_s + max(0.0, fills_s))
 
     def _least_tail_s(self, candidate: BlockCandidate) -> float:
         """Of any kernels."""

@@ -13,6 +13,7 @@ from tandem.plan.events import Event, Failed, StepRetired, TokensSampled
 from tandem.plan.offline import OfflinePlan
 from tandem.plan.program import LaneSlot, StepProgram
 from tandem.plan.prompt_parts import PartLimits, PromptSize, prompt_parts
+from tandem.plan.refill import is_due
 from tandem.plan.weights import streamed_layers
 from tandem.scheduler.admission import make_sequence
 from tandem.scheduler.blocks.adapting import BlockAdaptation
@@ -290,11 +291,8 @@ class BlockScheduler:
     def _is_worth_a_refill(self) -> bool:
         if not self._streams or not self._by_row:
             return True
-        if self._idle_tokens < self._plan.block_rows:
-            return False
-        # else those that are left are over before waiting for them costs as much as a program more
         left = max(s.limit - len(s.tokens) for s in self._by_row.values())
-        return left * self.places.num_free > self._plan.block_rows
+        return is_due(self._idle_tokens, self._plan.block_rows, self.places.num_free, left)
 
     def _fill_places(self) -> list[int]:
         """Give places to those that wait; returns their rows, by batch."""
