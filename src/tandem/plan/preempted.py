@@ -1,0 +1,26 @@
+"""What becomes of preempted KV where nobody has said."""
+
+from tandem.plan.online import OnlinePlan
+from tandem.plan.strategy_names import PRICED_STRATEGIES
+from tandem.spec.config import PreemptionMode
+
+
+def preemption_mode(
+    plan: OnlinePlan, asked: PreemptionMode | None, *, converts: bool
+) -> PreemptionMode:
+    """What was asked for; else `swap` where numbers of requests in both tiers are planned, and
+    those on the host take nothing of the device: who is preempted there waits for room there, while
+    the link has little to do and the host has room beside its own. To compute its tokens again
+    would take a step that is several times as long, of all.
+
+    Not where steps are chosen as they come, whose ways may leave the host idle meanwhile, nor where
+    tokens would be rounded on the way.
+
+    Args:
+        converts: the host keeps KV as another element type.
+    """
+    if asked is not None:
+        return asked
+    planned_apart = plan.max_device_seqs > 0 and not plan.prompts_on_device
+    swaps = planned_apart and not converts and plan.strategy not in PRICED_STRATEGIES
+    return "swap" if swaps else "recompute"
