@@ -21,6 +21,16 @@ def preemption_mode(
     """
     if asked is not None:
         return asked
-    planned_apart = plan.max_device_seqs > 0 and not plan.prompts_on_device
-    swaps = planned_apart and not converts and plan.strategy not in PRICED_STRATEGIES
-    return "swap" if swaps else "recompute"
+    copied = copied_unasked(
+        plan.max_device_seqs, prompts_on_device=plan.prompts_on_device, converts=converts
+    )
+    return "swap" if copied and plan.strategy not in PRICED_STRATEGIES else "recompute"
+
+
+def copied_unasked(max_device_seqs: int, *, prompts_on_device: bool, converts: bool) -> bool:
+    """Likewise, of a plan's own strategy.
+
+    Args:
+        max_device_seqs, prompts_on_device: as in `OnlinePlan`.
+    """
+    return max_device_seqs > 0 and not prompts_on_device and not converts
