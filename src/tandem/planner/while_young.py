@@ -4,8 +4,8 @@ Plans count requests by what they hold in the mean (`held_blocks`). Over their l
 those that run together are younger for a while, then older, and then memory has no room for all of
 them. Where no more than the counted ones may run, times at which they are young do not make up for
 those at which fewer run: memory is partly empty then. So as many may as fill it while all are so
-much younger than in the mean that it is seldom so; what they hold decides how many do. More still where
-who is preempted is copied to the host (`plan/preempted.py`).
+much younger than in the mean that it is seldom so; what they hold decides how many do. More still
+where who is preempted is copied to the host (`plan/preempted.py`).
 """
 
 import math
