@@ -1,20 +1,13 @@
 """What becomes of preempted KV where nobody has said."""
 
 from tandem.plan.online import OnlinePlan
-from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.spec.config import PreemptionMode
 
 
 def preemption_mode(
     plan: OnlinePlan, asked: PreemptionMode | None, *, converts: bool
 ) -> PreemptionMode:
-    """What was asked for; else `swap` where numbers of requests in both tiers are planned, and
-    those on the host take nothing of the device: who is preempted there waits for room there, while
-    the link has little to do and the host has room beside its own. To compute its tokens again
-    would take a step that is several times as long, of all.
-
-    Not where steps are chosen as they come, whose ways may leave the host idle meanwhile, nor where
-    tokens would be rounded on the way.
+    """What was asked for; else as `copied_unasked`.
 
     Args:
         converts: the host keeps KV as another element type.
@@ -24,11 +17,15 @@ def preemption_mode(
     copied = copied_unasked(
         plan.max_device_seqs, prompts_on_device=plan.prompts_on_device, converts=converts
     )
-    return "swap" if copied and plan.strategy not in PRICED_STRATEGIES else "recompute"
+    return "swap" if copied else "recompute"
 
 
 def copied_unasked(max_device_seqs: int, *, prompts_on_device: bool, converts: bool) -> bool:
-    """Likewise, of a plan's own strategy.
+    """Whether it is copied to the host and back: where numbers of requests in both tiers are
+    planned, and those on the host take nothing of the device. Who is preempted there waits for room
+    there, while the link has little to do and the host has room beside its own. To compute its
+    tokens again would take a step that is several times as long, of all. Not where they would be
+    rounded on the way.
 
     Args:
         max_device_seqs, prompts_on_device: as in `OnlinePlan`.

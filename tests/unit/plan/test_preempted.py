@@ -24,7 +24,7 @@ APART = OnlinePlan(
 
 def test_it_is_copied_where_numbers_in_both_tiers_are_planned() -> None:
     assert preemption_mode(APART, None, converts=False) == "swap"
-    assert preemption_mode(replace(APART, strategy="ride-along"), None, converts=False) == "swap"
+    assert preemption_mode(replace(APART, strategy="auto"), None, converts=False) == "swap"
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,6 @@ def test_it_is_copied_where_numbers_in_both_tiers_are_planned() -> None:
     [
         replace(APART, max_device_seqs=0),
         replace(APART, prompts_on_device=True),
-        replace(APART, strategy="auto"),
         replace(APART, strategy="gpu-only", max_host_seqs=0, max_device_seqs=0),
     ],
 )

@@ -383,12 +383,14 @@ class StepFiller:
     def _use_idle_host(self) -> None:
         """Those who would go back to the device start on the host after all where nobody else who
         waits takes the room there: sweeps have them make a token each, while they would pause.
-        Those first whose KV lies there already, where times do not say who had better wait.
+        Those first whose KV lies there already; where times say who had better wait, beside others
+        there alone, whom steps serve anyway.
         """
-        if self.view.waits_for_device is None and self.tiers.planned_apart:
+        there = self.tiers.count(on_host=True)
+        if self.tiers.planned_apart and (there or self.view.waits_for_device is None):
             going, swapped = {*self.swap_in, *self.resume}, self.view.in_state(_SWAPPED).tolist()
-            left = self.view.config.max_host_seqs - self.tiers.count(on_host=True)
-            self.resume += [row for row in swapped if row not in going][: max(0, left)]
+            left = max(0, self.view.config.max_host_seqs - there)
+            self.resume += [row for row in swapped if row not in going][:left]
         if self.resume:
             return  # who has no KV comes when all of these have gone on
         for sequence in self.going_back:
