@@ -138,7 +138,7 @@ ENGINE_FLAGS = (
     ),
     _flag(
         "preemption_mode",
-        str,
+        str | None,
         "What becomes of preempted KV: auto, mix, recompute or swap.",
         "NAME",
     ),

@@ -4,11 +4,13 @@ Plans count requests by what they hold in the mean (`held_blocks`). Over their l
 those that run together are younger for a while, then older, and then memory has no room for all of
 them. Where no more than the counted ones may run, times at which they are young do not make up for
 those at which fewer run: memory is partly empty then. So as many may as fill it while all are so
-much younger than in the mean that it is seldom so; what they hold decides how many do.
+much younger than in the mean that it is seldom so; what they hold decides how many do. More still
+where who is preempted is copied to the host (`plan/preempted.py`).
 """
 
 import math
 
+from tandem.plan.preempted import copied_unasked
 from tandem.planner.candidate import Candidate
 from tandem.planner.footprint import Footprint
 from tandem.planner.prediction import Predictor
@@ -16,6 +18,10 @@ from tandem.planner.question import Question
 
 _YOUNGER = 2.0
 """Standard deviations of what all hold together, were they independent."""
+_COPIED = 0.5
+"""Of the pool, likewise at least where who is preempted is copied, which costs others next to
+nothing: 1.5 times as many as it holds in the mean. Twice as many made less.
+"""
 _TRIED = 8
 """Numbers of them, at most: beyond a tile's edge, more rows may be slower than none."""
 
@@ -37,9 +43,21 @@ def more_while_young(
     younger = _YOUNGER * held.deviation * math.sqrt(rows)
     if not held.grows or younger < held.mean:
         return 0
-    fit = int((footprint.device_blocks(candidate) + younger) / held.mean)
+    blocks = footprint.device_blocks(candidate)
+    if _copies(question, candidate):
+        younger = max(younger, blocks * _COPIED)
+    fit = int((blocks + younger) / held.mean)
     room = question.most_rows(candidate.step_tokens) - predictor.places(candidate)
     return _that_pays(predictor, candidate, min(fit - rows, room))
+
+
+def _copies(question: Question, candidate: Candidate) -> bool:
+    """Whether who is preempted on the accelerator is copied, which costs others next to nothing."""
+    return copied_unasked(
+        candidate.max_device_seqs,
+        prompts_on_device=candidate.reads_here,
+        converts=question.precision.host_kv is not None,
+    )
 
 
 def _that_pays(predictor: Predictor, candidate: Candidate, most: int) -> int:

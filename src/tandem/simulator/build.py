@@ -8,6 +8,7 @@ from tandem.cost.step_prices import StepPrices
 from tandem.cost.step_rates import step_prices
 from tandem.memory.pool import BlockPool
 from tandem.plan.online import OnlinePlan
+from tandem.plan.preempted import preemption_mode
 from tandem.plan.stepped import stepped
 from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
@@ -99,7 +100,7 @@ def build(
     on_span: Callable[[Span], None] | None = None,
     ttft_bound_s: float | None = None,
     *,
-    preemption: PreemptionMode = "recompute",
+    preemption: PreemptionMode | None = None,
     counted: bool = False,
     compiled: bool = native.available(),
 ) -> Machine:
@@ -108,21 +109,22 @@ def build(
     Prefixes are not cached: all prompts are alike, which real ones are not.
 
     Args:
-        preemption: what becomes of preempted KV. Where it is copied, all memory of the host that
-            weights leave is there for it.
+        preemption: what becomes of preempted KV; None: as an engine has it. Where it is copied,
+            all memory of the host that weights leave is there for it.
         counted: lanes of sweeps are counted where each row lies in one tier, not compiled; they
             take as long.
         compiled: by the compiled queues, unless somebody wants spans; to the bit as Python's.
     """
     question, plan = planned.question, planned.plan
     model, hardware = question.model, question.hardware
-    weighs = ttft_bound_s is not None or preemption in ("auto", "mix")
+    mode = preemption_mode(plan, preemption, converts=question.precision.host_kv is not None)
+    weighs = ttft_bound_s is not None or mode in ("auto", "mix")
     scheduler = Scheduler(
-        replace(_config(planned, seed, ttft_bound_s), preemption_mode=preemption),
+        replace(_config(planned, seed, ttft_bound_s), preemption_mode=mode),
         make_strategy(plan.strategy),
         {
             Tier.DEVICE: BlockPool(Tier.DEVICE, plan.device_blocks),
-            Tier.HOST: BlockPool(Tier.HOST, _host_blocks(planned, preemption)),
+            Tier.HOST: BlockPool(Tier.HOST, _host_blocks(planned, mode)),
         },
         vocab_size=model.vocab_size,
         eos_ids=model.eos_token_ids,

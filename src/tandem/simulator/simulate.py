@@ -21,7 +21,7 @@ def simulate(
     skip: bool = True,
     on_span: Callable[[Span], None] | None = None,
     ttft_bound_s: float | None = None,
-    preemption: PreemptionMode = "recompute",
+    preemption: PreemptionMode | None = None,
 ) -> Outcome:
     """Serve the workload's requests in virtual time: what `recorded` sums up.
 
@@ -47,7 +47,7 @@ def recorded(
     skip: bool = True,
     on_span: Callable[[Span], None] | None = None,
     ttft_bound_s: float | None = None,
-    preemption: PreemptionMode = "recompute",
+    preemption: PreemptionMode | None = None,
 ) -> tuple[Record, Outcome]:
     """Serve the workload's requests in virtual time; every moment of theirs, and the sum.
 
@@ -59,7 +59,7 @@ def recorded(
         on_span: told when a group of operations ran.
         ttft_bound_s: within which first tokens are wanted; prompts are read in an order by which
             most are in time.
-        preemption: what becomes of preempted KV.
+        preemption: what becomes of preempted KV; None: as an engine has it.
     """
     machine = build(planned, seed, on_span, ttft_bound_s, preemption=preemption, counted=skip)
     in_turn = planned.question.objective == "latency" and not workload.duration_s

@@ -57,7 +57,7 @@ _FORMS: dict[str, forms.Form] = {
     "interposition_budget": forms.optional(forms.whole_number),
     "tpot_bound": forms.optional(forms.text),
     "ttft_bound": forms.optional(forms.text),
-    "preemption_mode": forms.text,
+    "preemption_mode": forms.optional(forms.text),
     "enable_prefix_caching": forms.flag,
     "host_prefix_share": forms.optional(forms.number),
     "kv_disk": forms.optional(forms.path_text),
@@ -137,7 +137,8 @@ class EngineConfig:
         preemption_mode: what happens to the KV of a preempted request: `recompute`, `swap` to the
             host, `mix`, of which the beginning is computed again while the rest is copied back, or
             `auto`, whichever is predicted to be faster for it; where rates are not known, `auto`
-            recomputes, and `mix` is refused.
+            recomputes, and `mix` is refused. None: `swap` where a plan has requests in both tiers
+            and says how many in each, else `recompute` (`plan/preempted.py`).
         host_prefix_share: most of the host's KV memory that holds beginnings of prompts which the
             accelerator had to make room for, from which they are brought back. 0: none; None: a
             half where rates are known, else none.
@@ -202,7 +203,7 @@ class EngineConfig:
     interposition_budget: int | None = None
     tpot_bound: str | None = None
     ttft_bound: str | None = None
-    preemption_mode: PreemptionMode = "recompute"
+    preemption_mode: PreemptionMode | None = None
     enable_prefix_caching: bool = True
     host_prefix_share: float | None = None
     kv_disk: str | None = None
@@ -237,7 +238,8 @@ class EngineConfig:
             if (bound := getattr(self, param)) is not None:
                 parse_duration_s(bound, param=param)
         _one_of(self.host_layers, get_args(HostLayers), "host_layers")
-        _one_of(self.preemption_mode, get_args(PreemptionMode), "preemption_mode")
+        if self.preemption_mode is not None:
+            _one_of(self.preemption_mode, get_args(PreemptionMode), "preemption_mode")
         _one_of(self.disk_io, get_args(DiskIO), "disk_io")
         _one_of(self.cuda_graphs, get_args(CudaGraphs), "cuda_graphs")
         _one_of(self.link_copies, get_args(LinkCopies), "link_copies")

@@ -15,6 +15,7 @@ from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.planner.search.search import Search
 from tandem.planner.while_young import more_while_young
+from tandem.spec.kv_type import CodeType
 
 
 def asked(generate: str = "900-1100", tile: int | None = None, **changes: Any) -> Question:
@@ -81,6 +82,18 @@ def test_beside_the_host_only_those_on_the_accelerator_are_more() -> None:
     assert plan.max_device_seqs > rows
     assert plan.max_host_seqs == 20
     assert plan.max_num_seqs == plan.max_device_seqs + 20
+
+
+def test_there_may_be_more_still_where_who_is_preempted_is_copied() -> None:
+    """Beside the host; not where its KV would be rounded on the way."""
+    search, option = chosen(asked())
+    candidate = candidate_of("rendezvous", Elsewhere(), option.candidate.device_rows, 20)
+    copied = more_of(search.question, candidate)
+    held, pool = search.footprint.held, search.footprint.device_blocks(candidate)
+    rows = candidate.device_rows
+    assert 1.5 * pool - 2 * held.mean < (rows + copied) * held.mean <= 1.5 * pool
+    rounded = replace(search.question.precision, host_kv=CodeType.INT8)
+    assert 0 < more_of(replace(search.question, precision=rounded), candidate) < copied
 
 
 @pytest.mark.parametrize(

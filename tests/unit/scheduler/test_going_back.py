@@ -4,8 +4,10 @@ import pytest
 from tests.support.engines import toy_engine
 from tests.support.setups import Setup
 
+from tandem.scheduler.rows import RowState
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.strategies.tier_rules import TierRules
+from tandem.spec.config import PreemptionMode
 from tandem.spec.request import EngineRequest
 from tandem.spec.sampling import SamplingParams
 
@@ -56,14 +58,44 @@ def test_those_behind_it_start_on_the_host_meanwhile(strategy: str) -> None:
         assert ends.index("short 7") < max(ends.index(name) for name in preempted)
 
 
+@pytest.mark.parametrize("strategy", ["rendezvous", "ride-along"])
+def test_those_behind_a_copied_one_start_on_the_host_meanwhile(strategy: str) -> None:
+    """Likewise where its KV waits on the host."""
+    with toy_engine(Setup(strategy=strategy, preemption_mode="swap", **SETUP)) as engine:
+        core, scheduler = engine.core, engine.scheduler
+        for index in range(3):
+            core.add_request(request(f"long {index}", 4, OUTPUT))
+        for index in range(30):
+            core.add_request(request(f"short {index}", 4, 6))
+        began, there = set[str](), set[str]()
+        while core.has_work():
+            core.step()
+            rows = scheduler.rows
+            now = {str(rows.request_ids[row]) for row in rows.owned().tolist()}
+            began.update(now - there if rows.count(RowState.SWAPPED) else ())
+            there |= now
+        engine.check_idle()
+        assert scheduler.running.num_preemptions
+        assert began, "while somebody waited for the device"
+        assert all(name.startswith("short") for name in began)
+
+
 @pytest.mark.parametrize(
-    ("strategy", "most_steps", "most_pause"), [("ride-along", 57, 2), ("rendezvous", 87, OUTPUT)]
+    ("strategy", "mode", "most_steps", "most_pause"),
+    [
+        ("ride-along", "recompute", 57, 2),
+        ("rendezvous", "recompute", 87, OUTPUT),
+        ("ride-along", "swap", 60, 5),  # copies take some steps
+        ("rendezvous", "swap", 91, OUTPUT + 4),
+    ],
 )
-def test_a_host_that_nobody_else_needs(strategy: str, most_steps: int, most_pause: int) -> None:
+def test_a_host_that_nobody_else_needs(
+    strategy: str, mode: PreemptionMode, most_steps: int, most_pause: int
+) -> None:
     """Three grow to 15 blocks each on a device of 24, and nobody waits behind them: if they ride
     along, who is preempted goes on on the host; else as soon as those ahead of it end.
     """
-    with toy_engine(Setup(strategy=strategy, **SETUP)) as engine:
+    with toy_engine(Setup(strategy=strategy, preemption_mode=mode, **SETUP)) as engine:
         core, step, pause, last = engine.core, 0, 0, dict[str, int]()
         for index in range(3):
             core.add_request(request(f"long {index}", 4, OUTPUT))

@@ -69,7 +69,7 @@ def pieces(plan: Planned) -> tuple[Demands, int, tuple[int, ...]]:
 
 
 def recorded(plan: Planned, requests: Workload) -> tuple[Machine, Recorder, Record]:
-    machine, hardware = build(plan), plan.question.hardware
+    machine, hardware = build(plan, preemption="recompute"), plan.question.hardware
     costs = ProgramCosts(*pieces(plan))
     queues = PythonQueues(costs, hardware.host.pool_bytes_per_s)  # which report every event
     launch_s = hardware.accelerator.launch_latency_s

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tandem.engine.sizing.expert_hits_file import read_expert_use
 from tandem.memory.page import KVPageSpec
 from tandem.plan.online import OnlinePlan
+from tandem.plan.preempted import preemption_mode
 from tandem.plan.strategy_names import PRICED_STRATEGIES
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.scheduler.config import SchedulerConfig
@@ -112,7 +113,9 @@ def scheduler_config(plan: OnlinePlan, config: EngineConfig, spec: ModelSpec) ->
         max_device_seqs=plan.max_device_seqs,
         prompts_on_device=plan.prompts_on_device,
         split_blocks=plan.split_blocks,
-        preemption_mode=config.preemption_mode,
+        preemption_mode=preemption_mode(
+            plan, config.preemption_mode, converts=config.cpu_kv_dtype != "auto"
+        ),
         launch_ahead_steps=plan.launch_ahead_steps,
         max_cohorts=plan.max_cohorts,
         max_cohort_rows=plan.max_cohort_rows,

@@ -33,7 +33,7 @@ MEANINGLESS: Mapping[str, _Meaningless] = MappingProxyType(
         "interposition_budget": _Meaningless(_PROGRAM),
         "tpot_bound": _Meaningless(_NO_BOUND),
         "ttft_bound": _Meaningless(_NO_BOUND),
-        "preemption_mode": _Meaningless("have room for all that they begin", ("auto",)),
+        "preemption_mode": _Meaningless("have room for all that they begin", (None, "auto")),
         "enable_prefix_caching": _Meaningless(_NO_PREFIX, (False,)),
         "host_prefix_share": _Meaningless(_NO_PREFIX, (None, 0.0)),
         "kv_disk": _Meaningless(_NO_PREFIX),

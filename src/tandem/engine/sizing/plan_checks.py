@@ -215,12 +215,17 @@ def _check_host_kv_type(config: EngineConfig) -> None:
         )
         if is_set
     ]
-    if config.cpu_kv_dtype != "auto" and for_device and config.preemption_mode == "recompute":
+    if config.cpu_kv_dtype != "auto" and for_device and not _copies_kv(config):
         raise ConfigError(
             f"--cpu-kv-dtype {config.cpu_kv_dtype} has no meaning with {' '.join(for_device)}, "
             "since no KV lies on the host; leave it out",
             param="cpu_kv_dtype",
         )
+
+
+def _copies_kv(config: EngineConfig) -> bool:
+    """Whether KV of preempted requests may go to the host."""
+    return config.preemption_mode not in (None, "recompute")
 
 
 def _wants_of_host_kv(config: EngineConfig, capacities: Capacities) -> Iterator[str]:

@@ -340,11 +340,11 @@ class StepFiller:
     def _admit(self, waiting: Iterable[Sequence]) -> bool:
         """Returns True if nobody behind those who go back had to wait for room on the host."""
         rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
-        swapped = self.view.rows.count(_SWAPPED)
-        if swapped > len(self.swap_in) + len(self.resume):
+        waits = self.view.rows.count(_SWAPPED) > len(self.swap_in) + len(self.resume)
+        if waits and not self.tiers.planned_apart:
             return False
         # who waits for the device: requests behind them may go to the host, or patient ones alone
-        passed, all_may = 0, True
+        passed, all_may = int(waits), True
         for sequence in waiting:
             if rows_left == 0 or self.budget <= 0 or self.samples <= 0 or passed > _MOST_PASSED:
                 return False
@@ -383,7 +383,16 @@ class StepFiller:
     def _use_idle_host(self) -> None:
         """Those who would go back to the device start on the host after all where nobody else who
         waits takes the room there: sweeps have them make a token each, while they would pause.
+        Those first whose KV lies there already; where times say who had better wait, beside others
+        there alone, whom steps serve anyway.
         """
+        there = self.tiers.count(on_host=True)
+        if self.tiers.planned_apart and (there or self.view.waits_for_device is None):
+            going, swapped = {*self.swap_in, *self.resume}, self.view.in_state(_SWAPPED).tolist()
+            left = max(0, self.view.config.max_host_seqs - there)
+            self.resume += [row for row in swapped if row not in going][:left]
+        if self.resume:
+            return  # who has no KV comes when all of these have gone on
         for sequence in self.going_back:
             rows_left = self.view.rows.num_free - len(self.admissions) - len(self.fetches)
             if rows_left == 0 or self.budget <= 0 or self.samples <= 0:

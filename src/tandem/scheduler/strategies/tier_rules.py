@@ -58,6 +58,14 @@ class TierRules:
             return False
         return not bounded or self.count(on_host=False) < most
 
+    @property
+    def planned_apart(self) -> bool:
+        """Whether the numbers in both tiers are planned, and those on the host take nothing of the
+        device: then they may start while somebody waits for room there.
+        """
+        config = self.view.config
+        return self.uses_host and config.max_device_seqs > 0 and not config.prompts_on_device
+
     def goes_back(self, sequence: Sequence, limit: int, reserved: int) -> bool:
         """Whether a request that was preempted on the device waits until there is room again, where
         the numbers in both tiers are planned: on the host it would be one of those planned there
@@ -74,8 +82,7 @@ class TierRules:
             reserved: blocks of the device that are kept for others' growth.
         """
         config, total = self.view.config, self.view.kv.total()
-        planned = self.uses_host and config.max_device_seqs > 0 and not config.prompts_on_device
-        if not (sequence.began_here and planned and limit == UNLIMITED):
+        if not (sequence.began_here and self.planned_apart and limit == UNLIMITED):
             return False
         held = -(-len(sequence.tokens) // config.block_size) + reserved
         return held <= total.device and self.count(on_host=False) > 0
