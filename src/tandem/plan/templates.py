@@ -1,7 +1,5 @@
 """Build program templates: one sweep over the layers, a sampling program, page transfers."""
 
-from collections.abc import Callable
-
 from tandem.plan.cpu_layers import CpuLayers
 from tandem.plan.disk_reads import DiskReads
 from tandem.plan.program import (
@@ -69,15 +67,20 @@ class _SweepBuilder:
         }
         self._merged: dict[int, SignalRef] = {}
         self._begun: tuple[int, SignalRef] | None = None  # the last layer, and the end of its PRE
-        # most sweeps' lanes all run through, and need not be looked at in every layer
-        runs_through = all(lane.cursor is None and not lane.suspends for lane in lanes)
-        self._in_every_layer = tuple(range(len(lanes))) if runs_through else None
-        self._passes = any(lane.beside is not None for lane in lanes)
-        if self._passes and not sweep.all_resident:
+        # lanes with a cursor take part in few layers, and need not be looked at in every one
+        self._coming = tuple(i for i, lane in enumerate(lanes) if not lane.suspends)
+        self._joining: dict[int | None, list[int]] = {}
+        self._beside: dict[int, list[int]] = {}
+        for i, lane in enumerate(lanes):
+            if lane.beside is not None:
+                self._beside.setdefault(lane.beside, []).append(i)
+            elif lane.suspends:
+                self._joining.setdefault(lane.cursor, []).append(i)
+        if self._beside and not sweep.all_resident:
             raise ValueError("passes of a cohort's own need all layers on the accelerator")
 
     def build(self) -> ProgramTemplate:
-        entering = self._select(lambda lane: lane.cursor is None)
+        entering = tuple(i for i, lane in enumerate(self._lanes) if lane.cursor is None)
         if entering:
             self._embed(entering)
         last = self._layers - 1
@@ -93,8 +96,7 @@ class _SweepBuilder:
                 continue
             if reached:
                 self._pre(layer, reached)
-            if self._passes:
-                self._interpose(layer)
+            self._interpose(layer)
             lanes = self._in_post(layer)
             if lanes:
                 self._post(layer, lanes)
@@ -111,7 +113,7 @@ class _SweepBuilder:
 
     def _interpose(self, beside: int) -> None:
         """Passes of lanes that stand at other layers."""
-        for i in self._select(lambda lane: lane.beside == beside):
+        for i in self._beside.get(beside, ()):
             cursor = self._lanes[i].cursor
             assert cursor is not None
             self._post(cursor, (i,))
@@ -125,31 +127,16 @@ class _SweepBuilder:
         if layer + 1 not in self._on_cpu:
             self._cpu.leave(layer, lanes)
 
-    def _select(self, test: Callable[[LaneShape], bool]) -> tuple[int, ...]:
-        return tuple(i for i, lane in enumerate(self._lanes) if test(lane))
-
     def _reached(self, layer: int, cursor: int | None) -> tuple[int, ...]:
         """Lanes that begin `layer`: those running through, those that just joined at `cursor`."""
-        if self._in_every_layer is not None:
-            return self._in_every_layer
-        return self._select(
-            lambda lane: (
-                lane.cursor == cursor and lane.beside is None
-                if lane.suspends
-                else (lane.cursor is None or lane.cursor < layer)
-            )
-        )
+        lanes = self._lanes
+        through = [i for i in self._coming if (at := lanes[i].cursor) is None or at < layer]
+        return _ascending(through, self._joining.get(cursor))
 
     def _in_post(self, layer: int) -> tuple[int, ...]:
-        if self._in_every_layer is not None:
-            return self._in_every_layer
-        return self._select(
-            lambda lane: (
-                lane.cursor == layer and lane.beside is None
-                if lane.suspends
-                else (lane.cursor is None or lane.cursor <= layer)
-            )
-        )
+        lanes = self._lanes
+        through = [i for i in self._coming if (at := lanes[i].cursor) is None or at <= layer]
+        return _ascending(through, self._joining.get(layer))
 
     def _weights(
         self, layer: int, *, mlp: bool
@@ -273,6 +260,10 @@ class _SweepBuilder:
                     OpKind.STAGE, Queue.ACCEL, Part.HEAD, lanes=(i,), layer=self._layers - 1,
                     reads=(BufferRef(STATE, i),), writes=(BufferRef(LOGITS, i),),
                 )  # fmt: skip
+
+
+def _ascending(some: list[int], others: list[int] | None) -> tuple[int, ...]:
+    return tuple(sorted([*some, *others]) if others else some)
 
 
 def sampling_template(num_lanes: int) -> ProgramTemplate:
