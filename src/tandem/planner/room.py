@@ -134,7 +134,8 @@ class Room:
             return False
         if self._has_cohorts:
             crossing = self._crossing(device > 0, passes)
-            if not question.prompts_keep_up(device, device + hosted / crossing.sweeps, self._step):
+            served = device + hosted / crossing.sweeps
+            if device > 1 and not question.prompts_keep_up(device, served, self._step):
                 return False
             left = self.device_bytes - self._with_cohorts(device, hosted, crossing)
         else:
