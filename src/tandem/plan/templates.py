@@ -11,6 +11,8 @@ from tandem.plan.program import (
     ProgramTemplate,
     Queue,
     SignalRef,
+    buffer,
+    signal,
 )
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.template_builder import (
@@ -62,7 +64,7 @@ class _SweepBuilder:
         self._cpu = CpuLayers(self._b, lanes, self._disk)
         # of the first layers, the sweep before brings the weights
         self._loaded = {
-            layer: SignalRef(Queue.WEIGHTS, i + 1 - sweep.streamed.slots)
+            layer: signal(Queue.WEIGHTS, i + 1 - sweep.streamed.slots)
             for i, layer in enumerate(sweep.loaded[: sweep.streamed.slots])
         }
         self._merged: dict[int, SignalRef] = {}
@@ -167,16 +169,16 @@ class _SweepBuilder:
     def _embed(self, lanes: tuple[int, ...]) -> None:
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=lanes, layer=0,
-            reads=(BufferRef(SLOTS),),
-            writes=tuple(BufferRef(STATE, i) for i in lanes),
+            reads=(buffer(SLOTS),),
+            writes=tuple(buffer(STATE, i) for i in lanes),
         )  # fmt: skip
 
     def _pre(self, layer: int, lanes: tuple[int, ...]) -> None:
-        states = tuple(BufferRef(STATE, i) for i in lanes)
+        states = tuple(buffer(STATE, i) for i in lanes)
         loaded, weights = self._weights(layer, mlp=False)
         done = self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=lanes, layer=layer, waits=loaded,
-            reads=states + weights, writes=states + tuple(BufferRef(QKV, i) for i in lanes),
+            reads=states + weights, writes=states + tuple(buffer(QKV, i) for i in lanes),
         )  # fmt: skip
         self._begun = layer, done
         for i in lanes:
@@ -190,34 +192,34 @@ class _SweepBuilder:
         if lane.host:
             staged = self._b.add(
                 OpKind.COPY, Queue.D2H, Part.QKV, lanes=(i,), layer=layer, waits=(ready,),
-                reads=(BufferRef(QKV, i),), writes=(BufferRef(HOST_QKV, i),),
+                reads=(buffer(QKV, i),), writes=(buffer(HOST_QKV, i),),
             )  # fmt: skip
             self._b.add(
                 OpKind.APPEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST, waits=(staged,),
-                reads=(BufferRef(HOST_QKV, i),), writes=(pages(Tier.HOST, layer),),
+                reads=(buffer(HOST_QKV, i),), writes=(pages(Tier.HOST, layer),),
             )  # fmt: skip
             attended = self._b.add(
                 OpKind.ATTEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST,
-                reads=(BufferRef(HOST_QKV, i), pages(Tier.HOST, layer)),
-                writes=(BufferRef(HOST_PARTIAL, i),), raises=i if lane.suspends else None,
+                reads=(buffer(HOST_QKV, i), pages(Tier.HOST, layer)),
+                writes=(buffer(HOST_PARTIAL, i),), raises=i if lane.suspends else None,
             )  # fmt: skip
             if not lane.suspends:
                 self._upload(layer, i, (attended,), None)
         if lane.device:
             self._b.add(
                 OpKind.APPEND, Queue.ACCEL, lanes=(i,), layer=layer, tier=Tier.DEVICE,
-                reads=(BufferRef(QKV, i),), writes=(pages(Tier.DEVICE, layer),),
+                reads=(buffer(QKV, i),), writes=(pages(Tier.DEVICE, layer),),
             )  # fmt: skip
             self._b.add(
                 OpKind.ATTEND, Queue.ACCEL, lanes=(i,), layer=layer, tier=Tier.DEVICE,
-                reads=(BufferRef(QKV, i), pages(Tier.DEVICE, layer)),
-                writes=(BufferRef(DEVICE_PARTIAL, i),),
+                reads=(buffer(QKV, i), pages(Tier.DEVICE, layer)),
+                writes=(buffer(DEVICE_PARTIAL, i),),
             )  # fmt: skip
 
     def _upload(self, layer: int, i: int, waits: tuple[SignalRef, ...], joins: int | None) -> None:
         self._merged[i] = self._b.add(
             OpKind.COPY, Queue.H2D, Part.PARTIAL, lanes=(i,), layer=layer, waits=waits, joins=joins,
-            reads=(BufferRef(HOST_PARTIAL, i),), writes=(BufferRef(STAGED_PARTIAL, i),),
+            reads=(buffer(HOST_PARTIAL, i),), writes=(buffer(STAGED_PARTIAL, i),),
             event=None if joins is None else EventKind.LANE_ADVANCED,
         )  # fmt: skip
 
@@ -226,14 +228,14 @@ class _SweepBuilder:
             lane = self._lanes[i]
             if lane.cursor == layer:
                 self._upload(layer, i, self._come_to(layer, lane), i)
-            parts = (BufferRef(DEVICE_PARTIAL, i),) if lane.device else ()
-            parts += (BufferRef(STAGED_PARTIAL, i),) if lane.host else ()
+            parts = (buffer(DEVICE_PARTIAL, i),) if lane.device else ()
+            parts += (buffer(STAGED_PARTIAL, i),) if lane.host else ()
             self._b.add(
                 OpKind.MERGE, Queue.ACCEL, lanes=(i,), layer=layer,
                 waits=(self._merged[i],) if lane.host else (),
-                reads=parts, writes=(BufferRef(STATE, i),),
+                reads=parts, writes=(buffer(STATE, i),),
             )  # fmt: skip
-        states = tuple(BufferRef(STATE, i) for i in lanes)
+        states = tuple(buffer(STATE, i) for i in lanes)
         part = Part.OUTPUT if layer in self._mlp_on_cpu else Part.POST
         part = Part.ROUTE if layer in self._split else part
         done = part is Part.POST and layer == self._layers - 1
@@ -250,7 +252,7 @@ class _SweepBuilder:
         if lane.beside is None and self._begun is not None and self._begun[0] == layer:
             return (self._begun[1],)
         reached = self._b.counts[Queue.ACCEL]
-        return (SignalRef(Queue.ACCEL, reached),) if reached else ()
+        return (signal(Queue.ACCEL, reached),) if reached else ()
 
     def _heads(self, lanes: tuple[int, ...]) -> None:
         """Logits of the lanes that finished the last layer, each into its own buffer."""
@@ -258,7 +260,7 @@ class _SweepBuilder:
             if self._lanes[i].head:
                 self._b.add(
                     OpKind.STAGE, Queue.ACCEL, Part.HEAD, lanes=(i,), layer=self._layers - 1,
-                    reads=(BufferRef(STATE, i),), writes=(BufferRef(LOGITS, i),),
+                    reads=(buffer(STATE, i),), writes=(buffer(LOGITS, i),),
                 )  # fmt: skip
 
 
@@ -272,11 +274,11 @@ def sampling_template(num_lanes: int) -> ProgramTemplate:
     for i in range(num_lanes):
         chosen = b.add(
             OpKind.SAMPLE, Queue.ACCEL, lanes=(i,),
-            reads=(BufferRef(LOGITS, i),), writes=(BufferRef(SLOTS), BufferRef(SAMPLED, i)),
+            reads=(buffer(LOGITS, i),), writes=(buffer(SLOTS), buffer(SAMPLED, i)),
         )  # fmt: skip
         b.add(
             OpKind.COPY, Queue.D2H, Part.TOKENS, lanes=(i,), waits=(chosen,),
-            reads=(BufferRef(SAMPLED, i),), writes=(BufferRef(TOKENS, i),), event=EventKind.TOKENS,
+            reads=(buffer(SAMPLED, i),), writes=(buffer(TOKENS, i),), event=EventKind.TOKENS,
         )  # fmt: skip
     return b.build("sampling", tuple(LaneShape() for _ in range(num_lanes)))
 
@@ -292,7 +294,7 @@ def transfer_template(directions: tuple[Tier, ...]) -> ProgramTemplate:
         target = Tier.HOST if source is Tier.DEVICE else Tier.DEVICE
         b.add(
             OpKind.COPY, Queue.D2H if source is Tier.DEVICE else Queue.H2D, Part.PAGES,
-            waits=(SignalRef(Queue.ACCEL if source is Tier.DEVICE else Queue.CPU, 0),),
+            waits=(signal(Queue.ACCEL if source is Tier.DEVICE else Queue.CPU, 0),),
             reads=(pages(source, -1),), writes=(pages(target, -1),), event=EventKind.TRANSFER_DONE,
         )  # fmt: skip
     return b.build("transfer", ())
