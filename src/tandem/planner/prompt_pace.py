@@ -142,7 +142,7 @@ class PromptPace:
         """Of a sweep that reads no prompt."""
         found = self._decode_loads.get(candidate)
         if found is None:
-            places = num_places(self._question, candidate)
+            places = num_places(self._question, candidate) if self._loads.tiled else 0
             found = self._loads.of(self.decoding(candidate), places=places)
             self._decode_loads[candidate] = found
         return found
@@ -161,6 +161,7 @@ class PromptPace:
         if hosted > _NEARLY_ALL:
             hosted = 1.0
         decoding, filled = self.decoding(candidate), chunk >= self.room(candidate)
+        tiles = tiles and self._loads.tiled
         places = num_places(self._question, candidate) if tiles else 0
         return [
             (weight, self._loads.of(decoding, chunk, host_chunk, filled=filled, places=places))
