@@ -86,7 +86,6 @@ def read_workload(options: RequestOptions, model: str) -> "Workload":
         ConfigError: says what is wrong with which option.
     """
     from tandem.spec.workload import drawn_workload, parse_lengths
-    from tandem.spec.workload_file import load_lengths
 
     rate = options.rate
     if rate is not None:
@@ -95,6 +94,8 @@ def read_workload(options: RequestOptions, model: str) -> "Workload":
         traced = _read_trace(options.trace, model)
         return traced if rate is None else at_rate(traced, rate, options.seed)
     if options.workload is not None:
+        from tandem.spec.workload_file import load_lengths
+
         named = load_lengths(options.workload)
         notes = tuple(f"assumed of {options.workload}: {line}" for line in named.assumed)
         return drawn_workload(

@@ -84,6 +84,9 @@ class StepMemory:
     def __init__(self, spec: ModelSpec, dtype: DType) -> None:
         self._spec = spec
         self._dtype = dtype
+        # a planner asks for thousands of steps, most of which have these in common
+        self._ends: dict[tuple[int, str], int] = {}
+        self._working: dict[tuple[bool, bool], int] = {}
         kinds = [layer_operations(spec, layer) for layer in spec.distinct_layers]
         pre, _, _ = default_stages(kinds[0])
         self.pre_token_bytes = self._stage_token_bytes(kinds[0], pre)
@@ -279,10 +282,17 @@ class StepMemory:
 
     def _working_token_bytes(self, step: LargestStep) -> int:
         """Most bytes per token that one operation takes, beside what is held through all layers."""
+        key = step.cohort_tokens > 0, step.tiers > 1
+        found = self._working.get(key)
+        if found is None:
+            found = self._working[key] = self._working_bytes(*key)
+        return found
+
+    def _working_bytes(self, cohorts: bool, both: bool) -> int:
         # several lanes are brought together in a copy for each stage
-        joined = self.token_bytes if step.cohort_tokens else 0
+        joined = self.token_bytes if cohorts else 0
         attending = self.attend_token_bytes
-        if step.tiers > 1:
+        if both:
             attending = max(attending, self.merge_token_bytes)
         return max(
             joined + self.pre_token_bytes,
@@ -308,10 +318,12 @@ class StepMemory:
 
     def ends_bytes(self, step: LargestStep) -> int:
         """After the last layer: the head's activations, then sampling's."""
-        return max(
-            self.head_bytes(step.logits_rows),
-            self.sample_bytes(step.logits_rows, 2, step.device_type, draws=True),
-        )
+        key = rows, device_type = step.logits_rows, step.device_type
+        found = self._ends.get(key)
+        if found is None:
+            sampling = self.sample_bytes(rows, 2, device_type, draws=True)
+            found = self._ends[key] = max(self.head_bytes(rows), sampling)
+        return found
 
     @cached_property
     def kernel_buffer_token_bytes(self) -> int:

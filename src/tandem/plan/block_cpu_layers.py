@@ -11,7 +11,14 @@ there, and goes up for the accelerator's columns, whose sum comes down (ADR 0079
 from collections.abc import Iterator
 
 from tandem.plan.block_shape import BlockShape
-from tandem.plan.program import BufferRef, OpKind, Part, Queue, SignalRef
+from tandem.plan.program import (
+    BufferRef,
+    OpKind,
+    Part,
+    Queue,
+    SignalRef,
+    buffer,
+)
 from tandem.plan.template_builder import (
     COLUMN_SUM,
     DEVICE_PARTIAL,
@@ -62,11 +69,11 @@ class BlockCpuLayers:
         Returns:
             When they are on the accelerator, if it attends.
         """
-        lanes, there = (batch,), BufferRef(HOST_STATE, batch)
+        lanes, there = (batch,), buffer(HOST_STATE, batch)
         if layer - 1 in self._cut:
             self._add_own_columns(layer - 1, batch)
         waits = () if layer - 1 in self._ends else (self._fetch(layer, batch),)
-        for_host = (BufferRef(HOST_QKV, batch),) if self._shape.cpu else ()
+        for_host = (buffer(HOST_QKV, batch),) if self._shape.cpu else ()
         computed = self._b.add(
             OpKind.STAGE, Queue.CPU, Part.PRE, lanes=lanes, layer=layer, waits=waits,
             reads=(there,), writes=(there, *for_host),
@@ -75,7 +82,7 @@ class BlockCpuLayers:
             return ()
         brought = self._b.add(
             OpKind.COPY, Queue.H2D, Part.QKV, lanes=lanes, layer=layer, waits=(computed,),
-            reads=(there,), writes=(BufferRef(QKV, batch),),
+            reads=(there,), writes=(buffer(QKV, batch),),
         )  # fmt: skip
         return (brought,)
 
@@ -85,15 +92,15 @@ class BlockCpuLayers:
         Args:
             attended: when the accelerator has done its part; None: it has none.
         """
-        lanes, there = (batch,), BufferRef(HOST_STATE, batch)
-        parts = (BufferRef(HOST_PARTIAL, batch),) if self._shape.cpu else ()
+        lanes, there = (batch,), buffer(HOST_STATE, batch)
+        parts = (buffer(HOST_PARTIAL, batch),) if self._shape.cpu else ()
         waits: tuple[SignalRef, ...] = ()
         if attended is not None:
-            fetched = BufferRef(FETCHED_PARTIAL, batch)
+            fetched = buffer(FETCHED_PARTIAL, batch)
             parts = (fetched, *parts)
             copied = self._b.add(
                 OpKind.COPY, Queue.D2H, Part.PARTIAL, lanes=lanes, layer=layer, waits=(attended,),
-                reads=(BufferRef(DEVICE_PARTIAL, batch),), writes=(fetched,),
+                reads=(buffer(DEVICE_PARTIAL, batch),), writes=(fetched,),
             )  # fmt: skip
             waits = (copied,)
         self._b.add(
@@ -112,8 +119,8 @@ class BlockCpuLayers:
         """Attention's output on the CPU, the residual up for the accelerator's columns, and the
         CPU's, which wait for nothing.
         """
-        lanes, there = (batch,), BufferRef(HOST_STATE, batch)
-        staged = BufferRef(STAGED_INPUT, batch)
+        lanes, there = (batch,), buffer(HOST_STATE, batch)
+        staged = buffer(STAGED_INPUT, batch)
         made = self._b.add(
             OpKind.STAGE, Queue.CPU, Part.OUTPUT, lanes=lanes, layer=layer, reads=(there,),
             writes=(there,),
@@ -124,24 +131,24 @@ class BlockCpuLayers:
         )  # fmt: skip
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
-            reads=(staged,), writes=(BufferRef(STATE, batch),),
+            reads=(staged,), writes=(buffer(STATE, batch),),
         )  # fmt: skip
         self._computed[batch] = self._b.add(
             OpKind.STAGE, Queue.CPU, Part.COLUMNS, lanes=lanes, layer=layer, reads=(there,),
-            writes=(BufferRef(HOST_COLUMNS, batch),),
+            writes=(buffer(HOST_COLUMNS, batch),),
         )  # fmt: skip
 
     def _add_own_columns(self, layer: int, batch: int) -> None:
         """End such a layer on the CPU, which has the next one's maps, too."""
-        lanes, there = (batch,), BufferRef(HOST_STATE, batch)
-        fetched = BufferRef(FETCHED_COLUMNS, batch)
+        lanes, there = (batch,), buffer(HOST_STATE, batch)
+        fetched = buffer(FETCHED_COLUMNS, batch)
         came = self._b.add(
             OpKind.COPY, Queue.D2H, Part.RESIDUAL, lanes=lanes, layer=layer,
-            waits=(self._own[batch],), reads=(BufferRef(COLUMN_SUM, batch),), writes=(fetched,),
+            waits=(self._own[batch],), reads=(buffer(COLUMN_SUM, batch),), writes=(fetched,),
         )  # fmt: skip
         self._b.add(
             OpKind.STAGE, Queue.CPU, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(came,),
-            reads=(there, BufferRef(HOST_COLUMNS, batch), fetched), writes=(there,),
+            reads=(there, buffer(HOST_COLUMNS, batch), fetched), writes=(there,),
         )  # fmt: skip
 
     def mlp(self, layer: int, batch: int, weights: tuple[BufferRef, ...] = ()) -> None:
@@ -150,7 +157,7 @@ class BlockCpuLayers:
         Args:
             weights: what `OUTPUT` reads of the layer, if it came.
         """
-        state, there = BufferRef(STATE, batch), BufferRef(HOST_STATE, batch)
+        state, there = buffer(STATE, batch), buffer(HOST_STATE, batch)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.OUTPUT, lanes=(batch,), layer=layer,
             reads=(state, *weights), writes=(state,),
@@ -172,7 +179,7 @@ class BlockCpuLayers:
         """
         self._own[batch] = self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.COLUMNS, lanes=(batch,), layer=layer, waits=waits,
-            reads=(BufferRef(STATE, batch), *weights), writes=(BufferRef(COLUMN_SUM, batch),),
+            reads=(buffer(STATE, batch), *weights), writes=(buffer(COLUMN_SUM, batch),),
         )  # fmt: skip
 
     def bring_back(self, layer: int, batch: int) -> None:
@@ -181,13 +188,13 @@ class BlockCpuLayers:
         """
         if layer not in self._ends:
             return
-        lanes, staged = (batch,), BufferRef(STAGED_STATE, batch)
-        made = BufferRef(HOST_COLUMNS if layer in self._cut else HOST_STATE, batch)
+        lanes, staged = (batch,), buffer(STAGED_STATE, batch)
+        made = buffer(HOST_COLUMNS if layer in self._cut else HOST_STATE, batch)
         brought = self._b.add(
             OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer,
             waits=(self._computed[batch],), reads=(made,), writes=(staged,),
         )  # fmt: skip
-        state, own = BufferRef(STATE, batch), BufferRef(COLUMN_SUM, batch)
+        state, own = buffer(STATE, batch), buffer(COLUMN_SUM, batch)
         reads = (staged, state, own) if layer in self._divided else (staged,)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
@@ -197,6 +204,6 @@ class BlockCpuLayers:
     def _fetch(self, layer: int, batch: int) -> SignalRef:
         return self._b.add(
             OpKind.COPY, Queue.D2H, Part.RESIDUAL, lanes=(batch,), layer=layer,
-            waits=(self._b.reached(Queue.ACCEL),), reads=(BufferRef(STATE, batch),),
-            writes=(BufferRef(HOST_STATE, batch),),
+            waits=(self._b.reached(Queue.ACCEL),), reads=(buffer(STATE, batch),),
+            writes=(buffer(HOST_STATE, batch),),
         )  # fmt: skip

@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.disk_reads import DiskReads
-from tandem.plan.program import BufferRef, EventKind, OpKind, Part, Queue, SignalRef
+from tandem.plan.program import (
+    BufferRef,
+    EventKind,
+    OpKind,
+    Part,
+    Queue,
+    SignalRef,
+    buffer,
+    signal,
+)
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.template_builder import (
     LOGITS,
@@ -54,7 +63,7 @@ class WeightTurns:
         self._completed = frozenset(() if self._divided else shape.divided)
         in_turn = tuple(dict.fromkeys((*self._read_by[Part.PRE], *self._read_by[Part.POST])))
         self._loaded = {
-            (layer, part): SignalRef(Queue.WEIGHTS, len(in_turn) * (i - streamed.slots) + n)
+            (layer, part): signal(Queue.WEIGHTS, len(in_turn) * (i - streamed.slots) + n)
             for i, layer in enumerate(streamed.first)
             for n, part in enumerate(in_turn, 1)
         }
@@ -96,7 +105,7 @@ class WeightTurns:
         whole = streamed_weights(layer, Part.CPU_COLUMNS)
         self._loaded[layer, Part.NONE] = self._b.add(
             OpKind.LOAD, Queue.WEIGHTS, Part.CPU_COLUMNS, layer=layer,
-            waits=(SignalRef(Queue.ACCEL, 0),), writes=(whole,),
+            waits=(signal(Queue.ACCEL, 0),), writes=(whole,),
         )  # fmt: skip
 
     def _load(self, following: int, layer: int, part: Part) -> SignalRef:
@@ -139,16 +148,16 @@ def sample_batch(
     builder: TemplateBuilder, shape: BlockShape, batch: int, state: BufferRef
 ) -> SignalRef:
     """After the last layer: logits, tokens, and these on their way to the host."""
-    lanes, logits, sampled = (batch,), BufferRef(LOGITS, batch), BufferRef(SAMPLED, batch)
+    lanes, logits, sampled = (batch,), buffer(LOGITS, batch), buffer(SAMPLED, batch)
     builder.add(
         OpKind.STAGE, Queue.ACCEL, Part.HEAD, lanes=lanes, layer=shape.num_layers - 1,
         reads=(state,), writes=(logits,),
     )  # fmt: skip
     chosen = builder.add(
         OpKind.SAMPLE, Queue.ACCEL, lanes=lanes, reads=(logits,),
-        writes=(BufferRef(SLOTS), sampled),
+        writes=(buffer(SLOTS), sampled),
     )  # fmt: skip
     return builder.add(
         OpKind.COPY, Queue.D2H, Part.TOKENS, lanes=lanes, waits=(chosen,), reads=(sampled,),
-        writes=(BufferRef(TOKENS, batch),), event=EventKind.TOKENS,
+        writes=(buffer(TOKENS, batch),), event=EventKind.TOKENS,
     )  # fmt: skip

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from tandem.plan.program import BufferRef, LaneShape
+from tandem.plan.program import (
+    BufferRef,
+    LaneShape,
+    buffer,
+)
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers
 from tandem.spec.tier import Tier
@@ -154,24 +158,24 @@ CACHE_SLOT, PREFIX_SLOT, RECOMPUTED = "cache_slot", "prefix_slot", "recomputed"
 
 def cache_slot(pair: int) -> BufferRef:
     """Keys and values on the accelerator for the time of one layer."""
-    return BufferRef(CACHE_SLOT, -1, pair % CACHE_SLOTS)
+    return buffer(CACHE_SLOT, -1, pair % CACHE_SLOTS)
 
 
 def prefix_slot(pair: int) -> BufferRef:
     """Activations on the accelerator for the time of one layer."""
-    return BufferRef(PREFIX_SLOT, -1, pair % CACHE_SLOTS)
+    return buffer(PREFIX_SLOT, -1, pair % CACHE_SLOTS)
 
 
 def streamed_pages(batch: int, layer: int) -> BufferRef:
     """Keys and values of a batch that cross the link."""
-    return BufferRef(STREAMED_PAGES, batch, layer)
+    return buffer(STREAMED_PAGES, batch, layer)
 
 
 def prefix_pages(batch: int, layer: int) -> BufferRef:
     """A batch's activations before a layer, of the prefix whose keys and values are not stored."""
-    return BufferRef(PREFIX_PAGES, batch, layer)
+    return buffer(PREFIX_PAGES, batch, layer)
 
 
 def batch_pages(tier: Tier, batch: int, layer: int) -> BufferRef:
     """Keys and values of a batch that stay in one tier."""
-    return BufferRef(f"pages.{tier.label}", batch, layer)
+    return buffer(f"pages.{tier.label}", batch, layer)

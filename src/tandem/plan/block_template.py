@@ -26,7 +26,16 @@ from tandem.plan.block_shape import (
     prefix_slot,
     streamed_pages,
 )
-from tandem.plan.program import BufferRef, OpKind, Part, ProgramTemplate, Queue, SignalRef
+from tandem.plan.program import (
+    BufferRef,
+    OpKind,
+    Part,
+    ProgramTemplate,
+    Queue,
+    SignalRef,
+    buffer,
+    signal,
+)
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
     HOST_PARTIAL,
@@ -135,21 +144,19 @@ class _PassBuilder:
     def ahead(self) -> _Ahead:
         """Loads for the next pass, as seen from there."""
         count = self._b.counts[Queue.H2D]
-        return {
-            key: SignalRef(Queue.H2D, done.ordinal - count) for key, done in self._coming.items()
-        }
+        return {key: signal(Queue.H2D, done.ordinal - count) for key, done in self._coming.items()}
 
     # --- up to attention --------------------------------------------------------------------------
 
     def _to_attention(self, layer: int, batch: int) -> None:
-        state = BufferRef(STATE, batch)
+        state = buffer(STATE, batch)
         whole = self._cpu_layers.has(layer)
         if not whole:
             self._cpu_layers.bring_back(layer - 1, batch)
         if layer == 0:
             self._b.add(
                 OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=(batch,), layer=0,
-                reads=(BufferRef(SLOTS),), writes=(state,),
+                reads=(buffer(SLOTS),), writes=(state,),
             )  # fmt: skip
         if self._shape.keys_first:
             self._recompute(layer, batch)
@@ -171,16 +178,16 @@ class _PassBuilder:
 
     def _project(self, layer: int, batch: int) -> None:
         """Queries, keys and values on the accelerator, and their way to the CPU if it attends."""
-        qkv = BufferRef(QKV, batch)
+        qkv = buffer(QKV, batch)
         done = self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=(batch,), layer=layer,
             waits=(*self._weights.there(layer, Part.PRE), *self._qkv_free(layer, batch)),
-            reads=(BufferRef(STATE, batch), *self._weights.slot(layer, Part.PRE)), writes=(qkv,),
+            reads=(buffer(STATE, batch), *self._weights.slot(layer, Part.PRE)), writes=(qkv,),
         )  # fmt: skip
         if self._shape.cpu:
             self._b.add(
                 OpKind.COPY, Queue.D2H, Part.QKV, lanes=(batch,), layer=layer, waits=(done,),
-                reads=(qkv,), writes=(BufferRef(HOST_QKV, batch),),
+                reads=(qkv,), writes=(buffer(HOST_QKV, batch),),
             )  # fmt: skip
 
     def _qkv_free(self, layer: int, batch: int) -> tuple[SignalRef, ...]:
@@ -188,11 +195,11 @@ class _PassBuilder:
         if self._shape.streamed and layer:
             return (self._stored[batch],)
         if self._shape.streamed or (not layer and not self._follows):
-            return (SignalRef(Queue.D2H, 0),)
+            return (signal(Queue.D2H, 0),)
         return ()  # the CPU's have been merged since
 
     def _attend_on_cpu(self, layer: int, batch: int) -> None:
-        lanes, there = (batch,), BufferRef(HOST_QKV, batch)
+        lanes, there = (batch,), buffer(HOST_QKV, batch)
         kept = batch_pages(Tier.HOST, batch, layer)
         # what the CPU has made itself has not been copied
         copied = () if self._cpu_layers.has(layer) else (self._b.reached(Queue.D2H),)
@@ -202,14 +209,14 @@ class _PassBuilder:
         )  # fmt: skip
         self._attended[batch] = self._b.add(
             OpKind.ATTEND, Queue.CPU, lanes=lanes, layer=layer, tier=Tier.HOST,
-            reads=(there, kept), writes=(BufferRef(HOST_PARTIAL, batch),),
+            reads=(there, kept), writes=(buffer(HOST_PARTIAL, batch),),
         )  # fmt: skip
 
     def _store(self, layer: int, batch: int) -> None:
         """The new token's keys and values, to where the others have come from."""
         self._stored[batch] = self._b.add(
             OpKind.COPY, Queue.D2H, Part.CACHE, lanes=(batch,), layer=layer,
-            waits=(self._used[batch],), reads=(BufferRef(QKV, batch),),
+            waits=(self._used[batch],), reads=(buffer(QKV, batch),),
             writes=(streamed_pages(batch, layer),),
         )  # fmt: skip
 
@@ -222,15 +229,15 @@ class _PassBuilder:
             kept, waits = (cache_slot(pair),), (*waits, self._came_at(pair, Part.CACHE))
         if shape.resident:
             kept += (batch_pages(Tier.DEVICE, batch, layer),)
-        qkv = BufferRef(QKV, batch)
+        qkv = buffer(QKV, batch)
         self._b.add(
             OpKind.APPEND, Queue.ACCEL, lanes=(batch,), layer=layer, tier=Tier.DEVICE, waits=waits,
             reads=(qkv,), writes=kept,
         )  # fmt: skip
-        made = (BufferRef(RECOMPUTED),) if shape.recomputes else ()
+        made = (buffer(RECOMPUTED),) if shape.recomputes else ()
         self._used[batch] = self._b.add(
             OpKind.ATTEND, Queue.ACCEL, lanes=(batch,), layer=layer, tier=Tier.DEVICE,
-            reads=(qkv, *kept, *made), writes=(BufferRef(DEVICE_PARTIAL, batch),),
+            reads=(qkv, *kept, *made), writes=(buffer(DEVICE_PARTIAL, batch),),
         )  # fmt: skip
 
     def _recompute(self, layer: int, batch: int) -> None:
@@ -239,7 +246,7 @@ class _PassBuilder:
             OpKind.STAGE, Queue.ACCEL, Part.RECOMPUTE, lanes=(batch,), layer=layer,
             waits=(self._came_at(pair, Part.PREFIX), *self._weights.there(layer, Part.RECOMPUTE)),
             reads=(prefix_slot(pair), *self._weights.slot(layer, Part.RECOMPUTE)),
-            writes=(BufferRef(RECOMPUTED),),
+            writes=(buffer(RECOMPUTED),),
         )  # fmt: skip
 
     # --- after attention --------------------------------------------------------------------------
@@ -261,24 +268,24 @@ class _PassBuilder:
         """Of a pass, if the layer is the last."""
         if layer == self._shape.num_layers - 1:
             self._cpu_layers.bring_back(layer, batch)
-            sample_batch(self._b, self._shape, batch, BufferRef(STATE, batch))
+            sample_batch(self._b, self._shape, batch, buffer(STATE, batch))
 
     def _merge(self, layer: int, batch: int) -> None:
         shape = self._shape
-        parts = (BufferRef(DEVICE_PARTIAL, batch),) if shape.attends else ()
+        parts = (buffer(DEVICE_PARTIAL, batch),) if shape.attends else ()
         waits: tuple[SignalRef, ...] = ()
         if shape.cpu:
-            staged = BufferRef(STAGED_PARTIAL, batch)
+            staged = buffer(STAGED_PARTIAL, batch)
             back = self._b.add(
                 OpKind.COPY, Queue.H2D, Part.PARTIAL, lanes=(batch,), layer=layer,
-                waits=(self._attended[batch],), reads=(BufferRef(HOST_PARTIAL, batch),),
+                waits=(self._attended[batch],), reads=(buffer(HOST_PARTIAL, batch),),
                 writes=(staged,),
             )  # fmt: skip
             parts, waits = (*parts, staged), (back,)
         self._load_delayed(layer, batch)
         self._b.add(
             OpKind.MERGE, Queue.ACCEL, lanes=(batch,), layer=layer, waits=waits,
-            reads=parts, writes=(BufferRef(STATE, batch),),
+            reads=parts, writes=(buffer(STATE, batch),),
         )  # fmt: skip
 
     def _finish(self, layer: int, batch: int) -> None:
@@ -289,7 +296,7 @@ class _PassBuilder:
         if layer in self._divided:
             self._cpu_layers.mlp(layer, batch, self._weights.slot(layer, Part.OUTPUT))
             return
-        state = BufferRef(STATE, batch)
+        state = buffer(STATE, batch)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=(batch,), layer=layer,
             waits=self._weights.there(layer, Part.POST),
@@ -302,7 +309,7 @@ class _PassBuilder:
         return layer * self._shape.batches + batch
 
     def _came_at(self, pair: int, part: Part) -> SignalRef:
-        return self._came.get((pair, part), SignalRef(Queue.H2D, 0))
+        return self._came.get((pair, part), signal(Queue.H2D, 0))
 
     def _delays_load(self, layer: int, batch: int) -> bool:
         """Another layer's keys and values come after the CPU's results, which are wanted sooner;
@@ -323,7 +330,7 @@ class _PassBuilder:
         target, lane = divmod(following, self._shape.batches)
         free = self._used[batch]
         # what the pass before stored, or this one if it is for the next
-        stored = self._b.reached(Queue.D2H) if in_next_pass else SignalRef(Queue.D2H, 0)
+        stored = self._b.reached(Queue.D2H) if in_next_pass else signal(Queue.D2H, 0)
         came = self._coming if in_next_pass else self._came
         if self._shape.recomputes:
             came[following, Part.PREFIX] = self._b.add(

@@ -7,7 +7,15 @@ has been computed.
 """
 
 from tandem.plan.disk_reads import DiskReads
-from tandem.plan.program import BufferRef, EventKind, LaneShape, OpKind, Part, Queue, SignalRef
+from tandem.plan.program import (
+    EventKind,
+    LaneShape,
+    OpKind,
+    Part,
+    Queue,
+    SignalRef,
+    buffer,
+)
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
     EXPERT_SUM,
@@ -46,8 +54,8 @@ class CpuLayers:
             self._disk.used(layer, self._b.reached(Queue.CPU))
             return
         waits = ((self._fetch(layer, lanes),) if first else ()) + read
-        states = tuple(BufferRef(HOST_STATE, i) for i in lanes)
-        for_host = tuple(BufferRef(HOST_QKV, i) for i in lanes if self._lanes[i].host)
+        states = tuple(buffer(HOST_STATE, i) for i in lanes)
+        for_host = tuple(buffer(HOST_QKV, i) for i in lanes if self._lanes[i].host)
         computed = self._b.add(
             OpKind.STAGE, Queue.CPU, Part.PRE, lanes=lanes, layer=layer, waits=waits,
             reads=states + weights, writes=states + for_host,
@@ -82,14 +90,14 @@ class CpuLayers:
         fetched = self._fetch(layer, lanes, Part.ROUTE)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.EXPERTS, lanes=lanes, layer=layer,
-            reads=tuple(BufferRef(STATE, i) for i in lanes),
-            writes=tuple(BufferRef(EXPERT_SUM, i) for i in lanes),
+            reads=tuple(buffer(STATE, i) for i in lanes),
+            writes=tuple(buffer(EXPERT_SUM, i) for i in lanes),
         )  # fmt: skip
         self._mlp(layer, lanes, fetched, last=last)
         self.leave(layer, lanes, shared=True)
 
     def _mlp(self, layer: int, lanes: tuple[int, ...], fetched: SignalRef, *, last: int) -> None:
-        states = tuple(BufferRef(HOST_STATE, i) for i in lanes)
+        states = tuple(buffer(HOST_STATE, i) for i in lanes)
         self._b.add(
             OpKind.STAGE, Queue.CPU, Part.MLP, lanes=lanes, layer=layer, waits=(fetched,),
             reads=states, writes=states, event=EventKind.LANE_DONE if layer == last else None,
@@ -104,61 +112,61 @@ class CpuLayers:
         """
         if not lanes:
             return
-        staged = tuple(BufferRef(STAGED_STATE, i) for i in lanes)
-        sums = tuple(BufferRef(EXPERT_SUM, i) for i in lanes)
+        staged = tuple(buffer(STAGED_STATE, i) for i in lanes)
+        sums = tuple(buffer(EXPERT_SUM, i) for i in lanes)
         brought = self._b.add(
             OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=lanes, layer=layer,
             waits=(self._b.reached(Queue.CPU),),
-            reads=tuple(BufferRef(HOST_STATE, i) for i in lanes), writes=staged,
+            reads=tuple(buffer(HOST_STATE, i) for i in lanes), writes=staged,
         )  # fmt: skip
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.RESIDUAL, lanes=lanes, layer=layer, waits=(brought,),
             reads=staged + (sums if shared else ()),
-            writes=tuple(BufferRef(STATE, i) for i in lanes),
+            writes=tuple(buffer(STATE, i) for i in lanes),
         )  # fmt: skip
 
     def _fetch(self, layer: int, lanes: tuple[int, ...], part: Part = Part.RESIDUAL) -> SignalRef:
         return self._b.add(
             OpKind.COPY, Queue.D2H, part, lanes=lanes, layer=layer,
             waits=(self._b.reached(Queue.ACCEL),),
-            reads=tuple(BufferRef(STATE, i) for i in lanes),
-            writes=tuple(BufferRef(HOST_STATE, i) for i in lanes),
+            reads=tuple(buffer(STATE, i) for i in lanes),
+            writes=tuple(buffer(HOST_STATE, i) for i in lanes),
         )  # fmt: skip
 
     def _on_device(self, layer: int, i: int, computed: SignalRef) -> SignalRef:
         staged = self._b.add(
             OpKind.COPY, Queue.H2D, Part.QKV, lanes=(i,), layer=layer, waits=(computed,),
-            reads=(BufferRef(HOST_STATE, i),), writes=(BufferRef(STAGED_QKV, i),),
+            reads=(buffer(HOST_STATE, i),), writes=(buffer(STAGED_QKV, i),),
         )  # fmt: skip
         self._b.add(
             OpKind.APPEND, Queue.ACCEL, lanes=(i,), layer=layer, tier=Tier.DEVICE, waits=(staged,),
-            reads=(BufferRef(STAGED_QKV, i),), writes=(pages(Tier.DEVICE, layer),),
+            reads=(buffer(STAGED_QKV, i),), writes=(pages(Tier.DEVICE, layer),),
         )  # fmt: skip
         attended = self._b.add(
             OpKind.ATTEND, Queue.ACCEL, lanes=(i,), layer=layer, tier=Tier.DEVICE,
-            reads=(BufferRef(STAGED_QKV, i), pages(Tier.DEVICE, layer)),
-            writes=(BufferRef(DEVICE_PARTIAL, i),),
+            reads=(buffer(STAGED_QKV, i), pages(Tier.DEVICE, layer)),
+            writes=(buffer(DEVICE_PARTIAL, i),),
         )  # fmt: skip
         return self._b.add(
             OpKind.COPY, Queue.D2H, Part.PARTIAL, lanes=(i,), layer=layer, waits=(attended,),
-            reads=(BufferRef(DEVICE_PARTIAL, i),), writes=(BufferRef(FETCHED_PARTIAL, i),),
+            reads=(buffer(DEVICE_PARTIAL, i),), writes=(buffer(FETCHED_PARTIAL, i),),
         )  # fmt: skip
 
     def _on_host(self, layer: int, i: int) -> None:
         self._b.add(
             OpKind.APPEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST,
-            reads=(BufferRef(HOST_QKV, i),), writes=(pages(Tier.HOST, layer),),
+            reads=(buffer(HOST_QKV, i),), writes=(pages(Tier.HOST, layer),),
         )  # fmt: skip
         self._b.add(
             OpKind.ATTEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST,
-            reads=(BufferRef(HOST_QKV, i), pages(Tier.HOST, layer)),
-            writes=(BufferRef(HOST_PARTIAL, i),),
+            reads=(buffer(HOST_QKV, i), pages(Tier.HOST, layer)),
+            writes=(buffer(HOST_PARTIAL, i),),
         )  # fmt: skip
 
     def _merge(self, layer: int, i: int, waits: tuple[SignalRef, ...]) -> None:
-        parts = (BufferRef(FETCHED_PARTIAL, i),) if self._lanes[i].device else ()
-        parts += (BufferRef(HOST_PARTIAL, i),) if self._lanes[i].host else ()
+        parts = (buffer(FETCHED_PARTIAL, i),) if self._lanes[i].device else ()
+        parts += (buffer(HOST_PARTIAL, i),) if self._lanes[i].host else ()
         self._b.add(
             OpKind.MERGE, Queue.CPU, lanes=(i,), layer=layer, waits=waits,
-            reads=parts, writes=(BufferRef(HOST_STATE, i),),
+            reads=parts, writes=(buffer(HOST_STATE, i),),
         )  # fmt: skip

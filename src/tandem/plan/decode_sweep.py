@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 
 from tandem.plan.program import (
-    BufferRef,
     EventKind,
     LaneShape,
     OpKind,
     ProgramTemplate,
     Queue,
     StepProgram,
+    buffer,
 )
 from tandem.plan.template_builder import LOGITS, SLOTS, TemplateBuilder, pages
 from tandem.plan.validator import validate
@@ -51,8 +51,8 @@ def decode_template() -> ProgramTemplate:
     b = TemplateBuilder()
     b.add(
         OpKind.SWEEP, Queue.ACCEL, lanes=(0,),
-        reads=(BufferRef(SLOTS),),
-        writes=(pages(Tier.DEVICE, -1), BufferRef(LOGITS, 0)), event=EventKind.LANE_DONE,
+        reads=(buffer(SLOTS),),
+        writes=(pages(Tier.DEVICE, -1), buffer(LOGITS, 0)), event=EventKind.LANE_DONE,
     )  # fmt: skip
     template = b.build("decode", (LaneShape(),))
     validate(template)

@@ -8,7 +8,14 @@ read in the order in which a sweep is done with them, the CPU's among those that
 """
 
 from tandem.plan.disk_slots import slots_in_use
-from tandem.plan.program import BufferRef, OpKind, Queue, SignalRef
+from tandem.plan.program import (
+    BufferRef,
+    OpKind,
+    Queue,
+    SignalRef,
+    buffer,
+    signal,
+)
 from tandem.plan.template_builder import HOST_WEIGHTS, TemplateBuilder
 
 
@@ -31,7 +38,7 @@ class DiskReads:
         if layer not in self._layers:
             return (), ()
         read = self._b.counts.get(Queue.DISK, 0) + 1 - self._ahead
-        return (SignalRef(Queue.DISK, read),), (_in_host(layer),)
+        return (signal(Queue.DISK, read),), (_in_host(layer),)
 
     def used(self, layer: int, done: SignalRef) -> None:
         """After the last use of `layer`, if it is on disk: read the next one into its slot."""
@@ -47,4 +54,4 @@ class DiskReads:
 
 def _in_host(layer: int) -> BufferRef:
     """A layer's bytes in whichever slot; a read makes them and takes another's place."""
-    return BufferRef(HOST_WEIGHTS, -1, layer)
+    return buffer(HOST_WEIGHTS, -1, layer)

@@ -9,7 +9,6 @@ import numpy as np
 
 from tandem.plan.binding import LongArray, TierAppend, TierAttention
 from tandem.plan.program import (
-    BufferRef,
     EventKind,
     LaneShape,
     OpKind,
@@ -17,6 +16,7 @@ from tandem.plan.program import (
     ProgramTemplate,
     Queue,
     StepProgram,
+    buffer,
 )
 from tandem.plan.template_builder import LOGITS, SLOTS, TemplateBuilder, pages
 from tandem.plan.validator import validate
@@ -39,8 +39,8 @@ def hybrid_template() -> ProgramTemplate:
         writes=(pages(Tier.HOST, ALL_LAYERS),),
     )  # fmt: skip
     b.add(
-        OpKind.SWEEP, Queue.ACCEL, lanes=(0,), reads=(BufferRef(SLOTS),),
-        writes=(pages(Tier.DEVICE, ALL_LAYERS), BufferRef(LOGITS, 0)), event=EventKind.LANE_DONE,
+        OpKind.SWEEP, Queue.ACCEL, lanes=(0,), reads=(buffer(SLOTS),),
+        writes=(pages(Tier.DEVICE, ALL_LAYERS), buffer(LOGITS, 0)), event=EventKind.LANE_DONE,
     )  # fmt: skip
     template = b.build("hybrid decode", (LaneShape(host=True),))
     validate(template)

@@ -13,7 +13,16 @@ from tandem.plan.block_shape import (
     prefix_pages,
     streamed_pages,
 )
-from tandem.plan.program import BufferRef, OpKind, Part, ProgramTemplate, Queue, SignalRef
+from tandem.plan.program import (
+    BufferRef,
+    OpKind,
+    Part,
+    ProgramTemplate,
+    Queue,
+    SignalRef,
+    buffer,
+    signal,
+)
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
     HOST_STATE,
@@ -56,10 +65,10 @@ class _PrefillBuilder:
     def _through(self, layer: int, batch: int) -> None:
         shape, lanes = self._shape, (batch,)
         slot = (layer * shape.batches + batch) % CACHE_SLOTS
-        qkv, state = BufferRef(QKV, -1, slot), self._state(batch, slot)
+        qkv, state = buffer(QKV, -1, slot), self._state(batch, slot)
         arrived = self._enter(layer, batch, slot, state)
         weights = self._weights
-        free = self._drained.get(slot, SignalRef(Queue.D2H, 0))
+        free = self._drained.get(slot, signal(Queue.D2H, 0))
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=lanes, layer=layer,
             waits=(*weights.there(layer, Part.PRE), *arrived, free),
@@ -72,36 +81,34 @@ class _PrefillBuilder:
         )  # fmt: skip
         attended = self._b.add(
             OpKind.ATTEND, Queue.ACCEL, lanes=lanes, layer=layer, tier=Tier.DEVICE,
-            reads=(qkv,), writes=(BufferRef(DEVICE_PARTIAL),),
+            reads=(qkv,), writes=(buffer(DEVICE_PARTIAL),),
         )  # fmt: skip
         stored = self._drain(layer, batch, slot, attended, state)
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.POST, lanes=lanes, layer=layer,
             waits=(*weights.there(layer, Part.POST), *stored),
-            reads=(state, BufferRef(DEVICE_PARTIAL), *weights.slot(layer, Part.POST)),
+            reads=(state, buffer(DEVICE_PARTIAL), *weights.slot(layer, Part.POST)),
             writes=(state,),
         )  # fmt: skip
         self._leave(layer, batch, slot, state)
 
     def _state(self, batch: int, slot: int) -> BufferRef:
         """Activations of a batch: in place, or on their way through."""
-        return (
-            BufferRef(STATE, -1, slot) if self._shape.prompts_on_host else BufferRef(STATE, batch)
-        )
+        return buffer(STATE, -1, slot) if self._shape.prompts_on_host else buffer(STATE, batch)
 
     def _enter(self, layer: int, batch: int, slot: int, state: BufferRef) -> tuple[SignalRef, ...]:
         if layer == 0:
-            free = self._drained.get(slot, SignalRef(Queue.D2H, 0))
-            before = SignalRef(Queue.H2D, 0)  # loads ahead, of the block before
+            free = self._drained.get(slot, signal(Queue.D2H, 0))
+            before = signal(Queue.H2D, 0)  # loads ahead, of the block before
             self._b.add(
                 OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=(batch,), layer=0,
-                waits=(free, before), reads=(BufferRef(SLOTS),), writes=(state,),
+                waits=(free, before), reads=(buffer(SLOTS),), writes=(state,),
             )  # fmt: skip
         elif self._shape.prompts_on_host:
             came = self._b.add(
                 OpKind.COPY, Queue.H2D, Part.RESIDUAL, lanes=(batch,), layer=layer,
-                waits=(self._parked[batch], self._drained.get(slot, SignalRef(Queue.D2H, 0))),
-                reads=(BufferRef(HOST_STATE, batch),), writes=(state,),
+                waits=(self._parked[batch], self._drained.get(slot, signal(Queue.D2H, 0))),
+                reads=(buffer(HOST_STATE, batch),), writes=(state,),
             )  # fmt: skip
             return (came,)
         return ()
@@ -127,7 +134,7 @@ class _PrefillBuilder:
             homes += (batch_pages(Tier.HOST, batch, layer),) if shape.cpu else ()
             self._drained[slot] = self._b.add(
                 OpKind.COPY, Queue.D2H, Part.CACHE, lanes=lanes, layer=layer, waits=(ready,),
-                reads=(BufferRef(QKV, -1, slot),), writes=homes,
+                reads=(buffer(QKV, -1, slot),), writes=homes,
             )  # fmt: skip
         return stored
 
@@ -139,5 +146,5 @@ class _PrefillBuilder:
             self._parked[batch] = self._drained[slot] = self._b.add(
                 OpKind.COPY, Queue.D2H, Part.RESIDUAL, lanes=lanes, layer=layer,
                 waits=(self._b.reached(Queue.ACCEL),), reads=(state,),
-                writes=(BufferRef(HOST_STATE, batch),),
+                writes=(buffer(HOST_STATE, batch),),
             )  # fmt: skip

@@ -8,6 +8,7 @@ waits on such a timeline, so a dependency costs no object per step.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tandem.spec.tier import Tier
@@ -15,6 +16,9 @@ from tandem.spec.tier import Tier
 if TYPE_CHECKING:  # numpy's arrays, which templates, and so plans, do without
     from tandem.plan.binding import IntArray, LaneBinding, SamplingRows
     from tandem.plan.passing import PassingKV
+
+
+_KEPT = 1 << 16  # names of buffers, and signals: of templates of any size
 
 
 class Queue(StrEnum):
@@ -108,6 +112,21 @@ class SignalRef(NamedTuple):
 
     queue: Queue
     ordinal: int
+
+
+# templates name the same ones again and again, and planning makes hundreds of thousands
+
+
+@lru_cache(maxsize=_KEPT)
+def buffer(name: str, lane: int = -1, layer: int = -1) -> BufferRef:
+    """A `BufferRef`, made once."""
+    return BufferRef(name, lane, layer)
+
+
+@lru_cache(maxsize=_KEPT)
+def signal(queue: Queue, ordinal: int) -> SignalRef:
+    """A `SignalRef`, made once."""
+    return SignalRef(queue, ordinal)
 
 
 class ProgramOp(NamedTuple):

@@ -13,6 +13,8 @@ from tandem.plan.program import (
     ProgramTemplate,
     Queue,
     SignalRef,
+    buffer,
+    signal,
 )
 from tandem.spec.tier import Tier
 
@@ -45,14 +47,14 @@ HOST_STATE, STAGED_STATE, STAGED_QKV, FETCHED_PARTIAL = (
 
 def pages(tier: Tier, layer: int) -> BufferRef:
     """The KV pages of one layer in one tier (layer -1: of all layers)."""
-    return BufferRef(f"pages.{tier.label}", -1, layer)
+    return buffer(f"pages.{tier.label}", -1, layer)
 
 
 def streamed_weights(layer: int, part: Part = Part.NONE) -> BufferRef:
     """A streamed layer's bytes in whichever slot, or a part of them; a load makes them and takes
     another's place.
     """
-    return BufferRef(PARTS_OF_WEIGHTS.get(part, WEIGHTS), -1, layer)
+    return buffer(PARTS_OF_WEIGHTS.get(part, WEIGHTS), -1, layer)
 
 
 @dataclass(slots=True)
@@ -86,11 +88,11 @@ class TemplateBuilder:
             tier, joins, event, raises,
         )  # fmt: skip
         self.ops.append(op)
-        return SignalRef(queue, ordinal)
+        return signal(queue, ordinal)
 
     def reached(self, queue: Queue) -> SignalRef:
         """The queue has done all that was added to it so far."""
-        return SignalRef(queue, self.counts.get(queue, 0))
+        return signal(queue, self.counts.get(queue, 0))
 
     def build(self, name: str, lanes: tuple[LaneShape, ...]) -> ProgramTemplate:
         """All that was added, in order."""

@@ -1,7 +1,5 @@
 """Build program templates: one sweep over the layers, a sampling program, page transfers."""
 
-from collections.abc import Callable
-
 from tandem.plan.cpu_layers import CpuLayers
 from tandem.plan.disk_reads import DiskReads
 from tandem.plan.program import (
@@ -13,6 +11,8 @@ from tandem.plan.program import (
     ProgramTemplate,
     Queue,
     SignalRef,
+    buffer,
+    signal,
 )
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.template_builder import (
@@ -64,20 +64,25 @@ class _SweepBuilder:
         self._cpu = CpuLayers(self._b, lanes, self._disk)
         # of the first layers, the sweep before brings the weights
         self._loaded = {
-            layer: SignalRef(Queue.WEIGHTS, i + 1 - sweep.streamed.slots)
+            layer: signal(Queue.WEIGHTS, i + 1 - sweep.streamed.slots)
             for i, layer in enumerate(sweep.loaded[: sweep.streamed.slots])
         }
         self._merged: dict[int, SignalRef] = {}
         self._begun: tuple[int, SignalRef] | None = None  # the last layer, and the end of its PRE
-        # most sweeps' lanes all run through, and need not be looked at in every layer
-        runs_through = all(lane.cursor is None and not lane.suspends for lane in lanes)
-        self._in_every_layer = tuple(range(len(lanes))) if runs_through else None
-        self._passes = any(lane.beside is not None for lane in lanes)
-        if self._passes and not sweep.all_resident:
+        # lanes with a cursor take part in few layers, and need not be looked at in every one
+        self._coming = tuple(i for i, lane in enumerate(lanes) if not lane.suspends)
+        self._joining: dict[int | None, list[int]] = {}
+        self._beside: dict[int, list[int]] = {}
+        for i, lane in enumerate(lanes):
+            if lane.beside is not None:
+                self._beside.setdefault(lane.beside, []).append(i)
+            elif lane.suspends:
+                self._joining.setdefault(lane.cursor, []).append(i)
+        if self._beside and not sweep.all_resident:
             raise ValueError("passes of a cohort's own need all layers on the accelerator")
 
     def build(self) -> ProgramTemplate:
-        entering = self._select(lambda lane: lane.cursor is None)
+        entering = tuple(i for i, lane in enumerate(self._lanes) if lane.cursor is None)
         if entering:
             self._embed(entering)
         last = self._layers - 1
@@ -93,8 +98,7 @@ class _SweepBuilder:
                 continue
             if reached:
                 self._pre(layer, reached)
-            if self._passes:
-                self._interpose(layer)
+            self._interpose(layer)
             lanes = self._in_post(layer)
             if lanes:
                 self._post(layer, lanes)
@@ -111,7 +115,7 @@ class _SweepBuilder:
 
     def _interpose(self, beside: int) -> None:
         """Passes of lanes that stand at other layers."""
-        for i in self._select(lambda lane: lane.beside == beside):
+        for i in self._beside.get(beside, ()):
             cursor = self._lanes[i].cursor
             assert cursor is not None
             self._post(cursor, (i,))
@@ -125,31 +129,16 @@ class _SweepBuilder:
         if layer + 1 not in self._on_cpu:
             self._cpu.leave(layer, lanes)
 
-    def _select(self, test: Callable[[LaneShape], bool]) -> tuple[int, ...]:
-        return tuple(i for i, lane in enumerate(self._lanes) if test(lane))
-
     def _reached(self, layer: int, cursor: int | None) -> tuple[int, ...]:
         """Lanes that begin `layer`: those running through, those that just joined at `cursor`."""
-        if self._in_every_layer is not None:
-            return self._in_every_layer
-        return self._select(
-            lambda lane: (
-                lane.cursor == cursor and lane.beside is None
-                if lane.suspends
-                else (lane.cursor is None or lane.cursor < layer)
-            )
-        )
+        lanes = self._lanes
+        through = [i for i in self._coming if (at := lanes[i].cursor) is None or at < layer]
+        return _ascending(through, self._joining.get(cursor))
 
     def _in_post(self, layer: int) -> tuple[int, ...]:
-        if self._in_every_layer is not None:
-            return self._in_every_layer
-        return self._select(
-            lambda lane: (
-                lane.cursor == layer and lane.beside is None
-                if lane.suspends
-                else (lane.cursor is None or lane.cursor <= layer)
-            )
-        )
+        lanes = self._lanes
+        through = [i for i in self._coming if (at := lanes[i].cursor) is None or at <= layer]
+        return _ascending(through, self._joining.get(layer))
 
     def _weights(
         self, layer: int, *, mlp: bool
@@ -180,16 +169,16 @@ class _SweepBuilder:
     def _embed(self, lanes: tuple[int, ...]) -> None:
         self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.EMBED, lanes=lanes, layer=0,
-            reads=(BufferRef(SLOTS),),
-            writes=tuple(BufferRef(STATE, i) for i in lanes),
+            reads=(buffer(SLOTS),),
+            writes=tuple(buffer(STATE, i) for i in lanes),
         )  # fmt: skip
 
     def _pre(self, layer: int, lanes: tuple[int, ...]) -> None:
-        states = tuple(BufferRef(STATE, i) for i in lanes)
+        states = tuple(buffer(STATE, i) for i in lanes)
         loaded, weights = self._weights(layer, mlp=False)
         done = self._b.add(
             OpKind.STAGE, Queue.ACCEL, Part.PRE, lanes=lanes, layer=layer, waits=loaded,
-            reads=states + weights, writes=states + tuple(BufferRef(QKV, i) for i in lanes),
+            reads=states + weights, writes=states + tuple(buffer(QKV, i) for i in lanes),
         )  # fmt: skip
         self._begun = layer, done
         for i in lanes:
@@ -203,34 +192,34 @@ class _SweepBuilder:
         if lane.host:
             staged = self._b.add(
                 OpKind.COPY, Queue.D2H, Part.QKV, lanes=(i,), layer=layer, waits=(ready,),
-                reads=(BufferRef(QKV, i),), writes=(BufferRef(HOST_QKV, i),),
+                reads=(buffer(QKV, i),), writes=(buffer(HOST_QKV, i),),
             )  # fmt: skip
             self._b.add(
                 OpKind.APPEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST, waits=(staged,),
-                reads=(BufferRef(HOST_QKV, i),), writes=(pages(Tier.HOST, layer),),
+                reads=(buffer(HOST_QKV, i),), writes=(pages(Tier.HOST, layer),),
             )  # fmt: skip
             attended = self._b.add(
                 OpKind.ATTEND, Queue.CPU, lanes=(i,), layer=layer, tier=Tier.HOST,
-                reads=(BufferRef(HOST_QKV, i), pages(Tier.HOST, layer)),
-                writes=(BufferRef(HOST_PARTIAL, i),), raises=i if lane.suspends else None,
+                reads=(buffer(HOST_QKV, i), pages(Tier.HOST, layer)),
+                writes=(buffer(HOST_PARTIAL, i),), raises=i if lane.suspends else None,
             )  # fmt: skip
             if not lane.suspends:
                 self._upload(layer, i, (attended,), None)
         if lane.device:
             self._b.add(
                 OpKind.APPEND, Queue.ACCEL, lanes=(i,), layer=layer, tier=Tier.DEVICE,
-                reads=(BufferRef(QKV, i),), writes=(pages(Tier.DEVICE, layer),),
+                reads=(buffer(QKV, i),), writes=(pages(Tier.DEVICE, layer),),
             )  # fmt: skip
             self._b.add(
                 OpKind.ATTEND, Queue.ACCEL, lanes=(i,), layer=layer, tier=Tier.DEVICE,
-                reads=(BufferRef(QKV, i), pages(Tier.DEVICE, layer)),
-                writes=(BufferRef(DEVICE_PARTIAL, i),),
+                reads=(buffer(QKV, i), pages(Tier.DEVICE, layer)),
+                writes=(buffer(DEVICE_PARTIAL, i),),
             )  # fmt: skip
 
     def _upload(self, layer: int, i: int, waits: tuple[SignalRef, ...], joins: int | None) -> None:
         self._merged[i] = self._b.add(
             OpKind.COPY, Queue.H2D, Part.PARTIAL, lanes=(i,), layer=layer, waits=waits, joins=joins,
-            reads=(BufferRef(HOST_PARTIAL, i),), writes=(BufferRef(STAGED_PARTIAL, i),),
+            reads=(buffer(HOST_PARTIAL, i),), writes=(buffer(STAGED_PARTIAL, i),),
             event=None if joins is None else EventKind.LANE_ADVANCED,
         )  # fmt: skip
 
@@ -239,14 +228,14 @@ class _SweepBuilder:
             lane = self._lanes[i]
             if lane.cursor == layer:
                 self._upload(layer, i, self._come_to(layer, lane), i)
-            parts = (BufferRef(DEVICE_PARTIAL, i),) if lane.device else ()
-            parts += (BufferRef(STAGED_PARTIAL, i),) if lane.host else ()
+            parts = (buffer(DEVICE_PARTIAL, i),) if lane.device else ()
+            parts += (buffer(STAGED_PARTIAL, i),) if lane.host else ()
             self._b.add(
                 OpKind.MERGE, Queue.ACCEL, lanes=(i,), layer=layer,
                 waits=(self._merged[i],) if lane.host else (),
-                reads=parts, writes=(BufferRef(STATE, i),),
+                reads=parts, writes=(buffer(STATE, i),),
             )  # fmt: skip
-        states = tuple(BufferRef(STATE, i) for i in lanes)
+        states = tuple(buffer(STATE, i) for i in lanes)
         part = Part.OUTPUT if layer in self._mlp_on_cpu else Part.POST
         part = Part.ROUTE if layer in self._split else part
         done = part is Part.POST and layer == self._layers - 1
@@ -263,7 +252,7 @@ class _SweepBuilder:
         if lane.beside is None and self._begun is not None and self._begun[0] == layer:
             return (self._begun[1],)
         reached = self._b.counts[Queue.ACCEL]
-        return (SignalRef(Queue.ACCEL, reached),) if reached else ()
+        return (signal(Queue.ACCEL, reached),) if reached else ()
 
     def _heads(self, lanes: tuple[int, ...]) -> None:
         """Logits of the lanes that finished the last layer, each into its own buffer."""
@@ -271,8 +260,12 @@ class _SweepBuilder:
             if self._lanes[i].head:
                 self._b.add(
                     OpKind.STAGE, Queue.ACCEL, Part.HEAD, lanes=(i,), layer=self._layers - 1,
-                    reads=(BufferRef(STATE, i),), writes=(BufferRef(LOGITS, i),),
+                    reads=(buffer(STATE, i),), writes=(buffer(LOGITS, i),),
                 )  # fmt: skip
+
+
+def _ascending(some: list[int], others: list[int] | None) -> tuple[int, ...]:
+    return tuple(sorted([*some, *others]) if others else some)
 
 
 def sampling_template(num_lanes: int) -> ProgramTemplate:
@@ -281,11 +274,11 @@ def sampling_template(num_lanes: int) -> ProgramTemplate:
     for i in range(num_lanes):
         chosen = b.add(
             OpKind.SAMPLE, Queue.ACCEL, lanes=(i,),
-            reads=(BufferRef(LOGITS, i),), writes=(BufferRef(SLOTS), BufferRef(SAMPLED, i)),
+            reads=(buffer(LOGITS, i),), writes=(buffer(SLOTS), buffer(SAMPLED, i)),
         )  # fmt: skip
         b.add(
             OpKind.COPY, Queue.D2H, Part.TOKENS, lanes=(i,), waits=(chosen,),
-            reads=(BufferRef(SAMPLED, i),), writes=(BufferRef(TOKENS, i),), event=EventKind.TOKENS,
+            reads=(buffer(SAMPLED, i),), writes=(buffer(TOKENS, i),), event=EventKind.TOKENS,
         )  # fmt: skip
     return b.build("sampling", tuple(LaneShape() for _ in range(num_lanes)))
 
@@ -301,7 +294,7 @@ def transfer_template(directions: tuple[Tier, ...]) -> ProgramTemplate:
         target = Tier.HOST if source is Tier.DEVICE else Tier.DEVICE
         b.add(
             OpKind.COPY, Queue.D2H if source is Tier.DEVICE else Queue.H2D, Part.PAGES,
-            waits=(SignalRef(Queue.ACCEL if source is Tier.DEVICE else Queue.CPU, 0),),
+            waits=(signal(Queue.ACCEL if source is Tier.DEVICE else Queue.CPU, 0),),
             reads=(pages(source, -1),), writes=(pages(target, -1),), event=EventKind.TRANSFER_DONE,
         )  # fmt: skip
     return b.build("transfer", ())

@@ -120,6 +120,10 @@ class Demands:
         self._stage_costs: dict[
             tuple[Part, int, bool, bool, VaryingRows | None], CostBreakdown
         ] = {}
+        # of what hangs on one number alone, which many lanes have
+        self._costs: dict[tuple[OpKind, Part, int], CostBreakdown] = {}
+        self._host_appends: dict[int, Demand] = {}
+        self._copies: dict[tuple[Queue, float], Demand] = {}
         self._pair_flops = sum(op.flops_per_pair for op in attend.of(operations))
         self._cpu_key_flops = CPU_CODE_FLOPS * 2 * model.kv_size if page.code_bits else 0.0
         self.measured: MeasuredHost | None = _measured_host(question, page, self._pair_flops)
@@ -242,10 +246,14 @@ class Demands:
 
     def copy(self, queue: Queue, size: float) -> Demand:
         """A copy of so many bytes over the link."""
-        link = self._links[queue]
-        alone_s = copy_cost(size, link).total_s
-        rate = size / alone_s
-        return Demand(alone_s, self._shared.link_charge * rate, rate / link.bytes_per_s)
+        found = self._copies.get((queue, size))
+        if found is None:
+            link = self._links[queue]
+            alone_s = copy_cost(size, link).total_s
+            rate = size / alone_s
+            found = Demand(alone_s, self._shared.link_charge * rate, rate / link.bytes_per_s)
+            self._copies[queue, size] = found
+        return found
 
     def _from_host(self, tokens: int) -> Demand:
         """Rows of the embeddings, which the accelerator reads over the link. They are few beside
@@ -300,26 +308,38 @@ class Demands:
         return self._card_stages[key]
 
     def _on_accelerator(self, op: ProgramOp, lanes: Sequence[Load]) -> CostBreakdown:
+        kind, part = op.kind, op.part
+        if kind is OpKind.ATTEND:
+            return self._attention(lanes, Tier.DEVICE, op.layer, self._device)
+        if kind is OpKind.APPEND:
+            number = _appended(lanes, Tier.DEVICE)
+        elif kind is OpKind.SAMPLE or part is Part.HEAD:
+            number = _logits(lanes)
+        elif kind is OpKind.STAGE and part not in (Part.EMBED, Part.RESIDUAL):
+            return self._stage(op, _tokens(lanes), lanes)
+        else:
+            number = _tokens(lanes)
+        key = kind, part, number
+        found = self._costs.get(key)
+        if found is None:
+            found = self._costs[key] = self._cost(kind, part, number)
+        return found
+
+    def _cost(self, kind: OpKind, part: Part, number: int) -> CostBreakdown:
+        """On the accelerator, of so many tokens, or rows of logits."""
         model, dtype, rates = self._model, self._dtype, self._device
-        if op.kind is OpKind.ATTEND:
-            return self._attention(lanes, Tier.DEVICE, op.layer, rates)
-        if op.kind is OpKind.APPEND:
-            appended = sum(lane.num_appended(Tier.DEVICE) for lane in lanes)
-            return append_cost(model, appended, dtype, rates)
-        if op.kind is OpKind.SAMPLE:
-            return sampling_cost(model, _logits(lanes), rates)
-        if op.part is Part.HEAD:
-            logits = _logits(lanes)
-            return head_cost(model, logits, self._precision.weights, rates)
-        if op.part is Part.RESIDUAL:
+        if kind is OpKind.APPEND:
+            return append_cost(model, number, dtype, rates)
+        if kind is OpKind.SAMPLE:
+            return sampling_cost(model, number, rates)
+        if part is Part.HEAD:
+            return head_cost(model, number, self._precision.weights, rates)
+        if part is Part.RESIDUAL:
             return CostBreakdown()  # it is there already
-        tokens = _tokens(lanes)
-        if op.part is Part.EMBED:
-            return embedding_cost(model, tokens, dtype, rates)
-        if op.kind is OpKind.STAGE:
-            return self._stage(op, tokens, lanes)
-        assert op.kind is OpKind.MERGE, op
-        return merge_cost(model, tokens, rates)
+        if part is Part.EMBED:
+            return embedding_cost(model, number, dtype, rates)
+        assert kind is OpKind.MERGE, (kind, part)
+        return merge_cost(model, number, rates)
 
     def _stage(self, op: ProgramOp, tokens: int, lanes: Sequence[Load]) -> CostBreakdown:
         dense, filled = op.layer in self._dense, any(map(_is_filled, lanes))
@@ -337,15 +357,10 @@ class Demands:
     ) -> CostBreakdown:
         window = self._windows[layer]
         works = [lane.seen(tier, window) for lane in lanes]
-        flops = self._pair_flops * sum(work.pairs for work in works)
+        flops = self._pair_flops * sum([work.pairs for work in works])
         if tier is Tier.HOST or self._host_only:
-            flops += self._cpu_key_flops * sum(work.keys for work in works)
-        return cost_of(
-            flops,
-            sum(map(self._attention_bytes, works)),
-            1,
-            rates,
-        )
+            flops += self._cpu_key_flops * sum([work.keys for work in works])
+        return cost_of(flops, sum(map(self._attention_bytes, works)), 1, rates)
 
     def _attention_bytes(self, work: AttentionWork) -> float:
         return work.keys * self._kv_token_bytes + work.tokens * self._model.q_size * _FP32_BYTES
@@ -364,25 +379,25 @@ class Demands:
                 part, share = Part.EXPERTS, 1 - self._share(experts)
             return self._cpu_stage(part, tokens, share)
         if op.kind is OpKind.APPEND:
-            appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
-            size = 2 * self._kv_token_bytes * appended
-            if self.measured is not None:
-                alone_s = self.measured.append_s(size)
-                return Demand(alone_s, size / alone_s) if alone_s else Demand(0.0)
-            cost = cost_of(0, size, 0, self._host)
-        else:
-            assert op.kind is OpKind.ATTEND, op
-            cost = self._attention(lanes, Tier.HOST, op.layer, self._host)
-            if self.measured is not None:
-                window = self._windows[op.layer]
-                host = self.measured
-                alone_s = sum(_measured_s(host, lane, Tier.HOST, window) for lane in lanes)
-                size = cost.memory_s * self._host.bytes_per_s
-                return Demand(alone_s, size / alone_s) if alone_s else Demand(0.0)
-        if not cost.total_s:
-            return Demand(0.0)
-        size = cost.memory_s * self._host.bytes_per_s
-        return Demand(cost.total_s, size / cost.total_s)
+            appended = _appended(lanes, Tier.HOST)
+            found = self._host_appends.get(appended)
+            if found is None:
+                found = self._host_appends[appended] = self._host_append(appended)
+            return found
+        assert op.kind is OpKind.ATTEND, op
+        cost = self._attention(lanes, Tier.HOST, op.layer, self._host)
+        alone_s = cost.total_s
+        if self.measured is not None:
+            window, host = self._windows[op.layer], self.measured
+            alone_s = sum(_measured_s(host, lane, Tier.HOST, window) for lane in lanes)
+        return _moving(cost.memory_s * self._host.bytes_per_s, alone_s)
+
+    def _host_append(self, appended: int) -> Demand:
+        size = 2 * self._kv_token_bytes * appended
+        if self.measured is not None:
+            return _moving(size, self.measured.append_s(size))
+        cost = cost_of(0, size, 0, self._host)
+        return _moving(cost.memory_s * self._host.bytes_per_s, cost.total_s)
 
     def _copied_bytes(self, op: ProgramOp, lanes: Sequence[Load], experts: int) -> float:
         if op.kind in (OpKind.LOAD, OpKind.READ):
@@ -398,9 +413,9 @@ class Demands:
         if op.part is Part.QKV and op.queue is Queue.H2D:
             return staged_qkv_bytes(self._model, tokens, tokens, self._dtype)
         tier = Tier.DEVICE if (op.part, op.queue) == (Part.PARTIAL, Queue.D2H) else Tier.HOST
-        queries = sum(lane.num_queries(tier) for lane in lanes)
+        queries = _queries(lanes, tier)
         if op.part is Part.QKV:
-            appended = sum(lane.num_appended(Tier.HOST) for lane in lanes)
+            appended = _appended(lanes, Tier.HOST)
             return staged_qkv_bytes(self._model, queries, appended, self._dtype)
         assert op.part is Part.PARTIAL, op
         return partial_bytes(self._model, queries)
@@ -448,6 +463,23 @@ def _tokens(lanes: Sequence[Load]) -> int:
 
 def _logits(lanes: Sequence[Load]) -> int:
     return lanes[0].logits if len(lanes) == 1 else sum(lane.logits for lane in lanes)
+
+
+def _appended(lanes: Sequence[Load], tier: Tier) -> int:
+    if len(lanes) == 1:
+        return lanes[0].num_appended(tier)
+    return sum(lane.num_appended(tier) for lane in lanes)
+
+
+def _queries(lanes: Sequence[Load], tier: Tier) -> int:
+    if len(lanes) == 1:
+        return lanes[0].num_queries(tier)
+    return sum(lane.num_queries(tier) for lane in lanes)
+
+
+def _moving(size: float, alone_s: float) -> Demand:
+    """Of the host's memory, as much as it moves meanwhile."""
+    return Demand(alone_s, size / alone_s) if alone_s else Demand(0.0)
 
 
 def _is_filled(lane: Load) -> bool:

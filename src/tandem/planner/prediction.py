@@ -383,8 +383,8 @@ class Predictor:
 
     def _mixed_s(self, candidate: Candidate, chunk: int, hosted: float, time_of: TimeOf) -> float:
         """A sweep with a chunk of a prompt, whose KV goes to the host in a share of the cases."""
-        loads = self.pace.loads(candidate, chunk, hosted)
-        return sum(weight * time_of(candidate.elsewhere, load) for weight, load in loads)
+        here, loads = candidate.elsewhere, self.pace.loads(candidate, chunk, hosted)
+        return sum([weight * time_of(here, load) for weight, load in loads])
 
     def _steady(self, candidate: Candidate, decode: SweepTime, prefill_share: float) -> SweepTime:
         """The mean of the sweeps that decode only and of those that read prompts as well."""

@@ -72,6 +72,7 @@ class PromptPace:
         self._step_of = question.step_of
         self._paces: dict[tuple[Strategy, int, int, int, int, int, bool], Pace] = {}
         self._decoding: dict[Candidate, Candidate] = {}
+        self._decode_loads: dict[Candidate, SweepLoad] = {}
 
     def of(self, candidate: Candidate) -> Pace:
         """Beside a candidate's rows."""
@@ -139,8 +140,12 @@ class PromptPace:
 
     def decode_load(self, candidate: Candidate) -> SweepLoad:
         """Of a sweep that reads no prompt."""
-        places = num_places(self._question, candidate)
-        return self._loads.of(self.decoding(candidate), places=places)
+        found = self._decode_loads.get(candidate)
+        if found is None:
+            places = num_places(self._question, candidate) if self._loads.tiled else 0
+            found = self._loads.of(self.decoding(candidate), places=places)
+            self._decode_loads[candidate] = found
+        return found
 
     def loads(
         self, candidate: Candidate, chunk: int, hosted: float, *, tiles: bool = True
@@ -156,6 +161,7 @@ class PromptPace:
         if hosted > _NEARLY_ALL:
             hosted = 1.0
         decoding, filled = self.decoding(candidate), chunk >= self.room(candidate)
+        tiles = tiles and self._loads.tiled
         places = num_places(self._question, candidate) if tiles else 0
         return [
             (weight, self._loads.of(decoding, chunk, host_chunk, filled=filled, places=places))

@@ -120,6 +120,7 @@ class Room:
         most_hosted = MAX_COHORT_ROWS if idle.has_cohorts else tables.most
         self._most_hosted: int = most_hosted
         self._crossings: dict[tuple[bool, int], _Crossing] = {}
+        self._held: dict[tuple[int, int, int, int], bool] = {}
 
     def holds(self, device: int, hosted: int, passes: int = 0, *, prompts_here: int = 0) -> bool:
         """Whether so many requests, each whole in its tier, have room with the longest one, and
@@ -129,12 +130,20 @@ class Room:
             device: requests on the accelerator. hosted: on the host.
             passes, prompts_here: as in `Candidate`.
         """
+        key = device, hosted, passes, prompts_here  # half of which are asked for again
+        found = self._held.get(key)
+        if found is None:
+            found = self._held[key] = self._holds(*key)
+        return found
+
+    def _holds(self, device: int, hosted: int, passes: int, prompts_here: int) -> bool:
         tables, rows, question = self._tables, device + hosted, self._question
         if rows > tables.most or hosted > self._most_hosted or self.host_bytes < 0:
             return False
         if self._has_cohorts:
             crossing = self._crossing(device > 0, passes)
-            if not question.prompts_keep_up(device, device + hosted / crossing.sweeps, self._step):
+            served = device + hosted / crossing.sweeps
+            if device > 1 and not question.prompts_keep_up(device, served, self._step):
                 return False
             left = self.device_bytes - self._with_cohorts(device, hosted, crossing)
         else:

@@ -53,10 +53,13 @@ class Loads:
 
     Args:
         tiled: whether the accelerator's linear maps compute rows in tiles.
+
+    Attributes:
+        tiled: likewise, and prompts are so short that tiles are told apart by their rows.
     """
 
     def __init__(self, lengths: Lengths, *, tiled: bool = False) -> None:
-        self._lengths, self._tiled = lengths, tiled and lengths.prompts_are_rows
+        self._lengths, self.tiled = lengths, tiled and lengths.prompts_are_rows
         self._made: dict[tuple[object, ...], SweepLoad] = {}
 
     def of(
@@ -75,13 +78,11 @@ class Loads:
             places: of all requests that run, of which these decode; 0: tiles are not told apart.
         """
         rows = candidate.device_rows, candidate.host_rows, candidate.device_share
-        places = places if self._tiled and not filled else 0
+        places = places if self.tiled and not filled else 0
         key = (candidate.strategy, rows, candidate.passes, chunk, host_chunk, filled, places)
         made = self._made.get(key)
         if made is None:
-            made = decode_load(candidate, self._lengths, chunk, host_chunk)
-            if filled:
-                made = made._replace(main=made.main._replace(filled=True))
+            made = decode_load(candidate, self._lengths, chunk, host_chunk, filled=filled)
             if places:
                 made = self._varying(made, places, chunk, beside=host_chunk)
             self._made[key] = made
@@ -113,9 +114,18 @@ class Loads:
 
 
 def decode_load(
-    candidate: Candidate, lengths: Lengths, chunk: int = 0, host_chunk: bool = False
+    candidate: Candidate,
+    lengths: Lengths,
+    chunk: int = 0,
+    host_chunk: bool = False,
+    *,
+    filled: bool = False,
 ) -> SweepLoad:
-    """All rows decode one token; `chunk` tokens of prompts in one tier beside them."""
+    """All rows decode one token; `chunk` tokens of prompts in one tier beside them.
+
+    Args:
+        filled: as in `LaneLoad`.
+    """
     device_chunk, host_tokens = (0, chunk) if host_chunk else (chunk, 0)
     context = lengths.context_tokens
     # half of a prompt lies before its mean token; a chunk may be less than one, or several;
@@ -126,12 +136,14 @@ def decode_load(
         share = candidate.device_share
         part = TierLoad(rides, context, chunk, offset, share)
         logits = rides + (1 if chunk else 0)
-        main = LaneLoad(part, part._replace(share=1 - share), logits, split=part.tokens)
+        there = part._replace(share=1 - share)
+        main = LaneLoad(part, there, logits, split=part.tokens, filled=filled)
         return SweepLoad(main)
     main = LaneLoad(
         TierLoad(candidate.device_rows, context, device_chunk, offset),
         TierLoad(rides, context, host_tokens, offset),
         logits=candidate.device_rows + rides + (1 if chunk else 0),
+        filled=filled,
     )
     if not candidate.has_cohorts:
         return SweepLoad(main)

@@ -286,21 +286,24 @@ class Sweeps:
         """
         hosted, experts = elsewhere.embedding, elsewhere.experts
         by_lanes: dict[tuple[int, ...], _Asked] = {}
+        demands: list[Demand] = []
         for op in schedule.ops:
-            if id(op) in known:
-                continue
-            asked = by_lanes.get(op.lanes)
-            if asked is None:
-                lanes = tuple([loads[lane] for lane in op.lanes])
-                asked = by_lanes[op.lanes] = self._asked.setdefault((lanes, hosted, experts), {})
-            key = op.kind, op.part, op.queue, op.layer
-            demand = asked.get(key)
+            demand = known.get(id(op))
             if demand is None:
-                lanes = [loads[lane] for lane in op.lanes]
-                demand = self._demands.of(op, lanes, hosted=hosted, experts=experts)
-                asked[key] = demand
-            known[id(op)] = demand
-        return PricedSweep(schedule, tuple([known[id(op)] for op in schedule.ops]), cohorts)
+                asked = by_lanes.get(op.lanes)
+                if asked is None:
+                    lanes = tuple([loads[lane] for lane in op.lanes])
+                    asked = self._asked.setdefault((lanes, hosted, experts), {})
+                    by_lanes[op.lanes] = asked
+                key = op.kind, op.part, op.queue, op.layer
+                demand = asked.get(key)
+                if demand is None:
+                    lanes = [loads[lane] for lane in op.lanes]
+                    demand = self._demands.of(op, lanes, hosted=hosted, experts=experts)
+                    asked[key] = demand
+                known[id(op)] = demand
+            demands.append(demand)
+        return PricedSweep(schedule, tuple(demands), cohorts)
 
 
 def _warm_up_turns(load: SweepLoad) -> int:

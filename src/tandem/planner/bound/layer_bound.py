@@ -47,10 +47,14 @@ class LayerBound:
         self._end_parts: dict[tuple[OpKind, Part, int], Least] = {}
         self._layers: dict[tuple[int, int], Least] = {}
         self._device: dict[tuple[TierLoad, int], Least] = {}
+        self._device_appends: dict[int, Least] = {}
         if like is not None and question.computes_as_fast_as(like._question):
             self._ends, self._end_parts = like._ends, like._end_parts
             self._layers, self._device = like._layers, like._device
+            self._device_appends = like._device_appends
         self._hosted: dict[tuple[TierLoad, int], Least] = {}
+        self._ways: dict[int, tuple[Least, Least]] = {}
+        self._host_appends: dict[int, Least] = {}
 
     def mlp_load(self, experts: int) -> Least:
         """Of an MLP, or of what is left of a mixture without so many experts."""
@@ -117,30 +121,47 @@ class LayerBound:
         if not tier.tokens:
             return Least()
         key = (tier, layer)
-        if key not in self._device:
-            lanes = [LaneLoad(tier)]
-            append = self.one(OpKind.APPEND, Part.NONE, lanes, layer)
-            self._device[key] = append.plus(self.one(OpKind.ATTEND, Part.NONE, lanes, layer))
-        return self._device[key]
+        found = self._device.get(key)
+        if found is None:
+            lanes, tokens = [LaneLoad(tier)], tier.tokens
+            append = self._device_appends.get(tokens)
+            if append is None:
+                append = self.one(OpKind.APPEND, Part.NONE, lanes, layer)
+                self._device_appends[tokens] = append
+            found = append.plus(self.one(OpKind.ATTEND, Part.NONE, lanes, layer))
+            self._device[key] = found
+        return found
 
     def host(self, tier: TierLoad, layer: int) -> Least:
         """One layer's attention on the host, and the way there and back."""
         if not tier.tokens:
             return Least()
         key = (tier, layer)
-        if key not in self._hosted:
+        found = self._hosted.get(key)
+        if found is None:
+            there, back = self._way(tier)
+            found = self._hosted[key] = there.plus(self.host_part(tier, layer)).plus(back)
+        return found
+
+    def _way(self, tier: TierLoad) -> tuple[Least, Least]:
+        """There and back, which hangs on the number of tokens alone."""
+        found = self._ways.get(tier.tokens)
+        if found is None:
             lanes = [LaneLoad(host=tier)]
-            there = self.one(OpKind.COPY, Part.QKV, lanes, layer, Queue.D2H)
-            back = self.one(OpKind.COPY, Part.PARTIAL, lanes, layer, Queue.H2D)
-            self._hosted[key] = there.plus(self.host_part(tier, layer)).plus(back)
-        return self._hosted[key]
+            there = self.one(OpKind.COPY, Part.QKV, lanes, queue=Queue.D2H)
+            back = self.one(OpKind.COPY, Part.PARTIAL, lanes, queue=Queue.H2D)
+            found = self._ways[tier.tokens] = there, back
+        return found
 
     def host_part(self, tier: TierLoad, layer: int) -> Least:
         """The same without the way."""
         if not tier.tokens:
             return Least()
-        lanes = [LaneLoad(host=tier)]
-        append = self.one(OpKind.APPEND, Part.NONE, lanes, layer, Queue.CPU)
+        lanes, tokens = [LaneLoad(host=tier)], tier.tokens
+        append = self._host_appends.get(tokens)
+        if append is None:
+            append = self.one(OpKind.APPEND, Part.NONE, lanes, layer, Queue.CPU)
+            self._host_appends[tokens] = append
         return append.plus(self.one(OpKind.ATTEND, Part.NONE, lanes, layer, Queue.CPU))
 
     def one(

@@ -143,8 +143,9 @@ class SweepBound:
         """
         work, layers = main, self._num_layers
         for layer, count in self._parts.kinds:
-            hosted = self._parts.host(cohort.host, layer)._replace(chain_s=0.0)
-            work = work.plus(hosted, COHORTS * joined_ahead(layers) * count / layers)
+            hosted = self._parts.host(cohort.host, layer)
+            times = COHORTS * joined_ahead(layers) * count / layers
+            work = work.plus(Least(0.0, hosted.dram_bytes, hosted.cpu_s), times)
         return work
 
     def _beside_passes(
@@ -166,8 +167,8 @@ class SweepBound:
         work = main
         for layer, count in self._parts.kinds:
             computed_s += count * self._parts.device_part(load.main.device, layer).chain_s
-            hosted = self._parts.host(cohort.host, layer)._replace(chain_s=0.0)
-            work = work.plus(hosted, count / len(sweeps))
+            hosted = self._parts.host(cohort.host, layer)
+            work = work.plus(Least(0.0, hosted.dram_bytes, hosted.cpu_s), count / len(sweeps))
         return work._replace(chain_s=max(main.chain_s, computed_s))
 
     def _cohort_floor(self, cohort: LaneLoad) -> Least:

@@ -1,7 +1,7 @@
 """Operations in a topological order become groups, part by part, so that parts can recur."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tandem.plan.program import EventKind, OpKind, Part, ProgramOp, Queue
@@ -26,8 +26,8 @@ class Segment:
 
     queue: int
     continues: bool
-    ops: dict[int, int] = field(default_factory=dict[int, int])
-    waits: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    ops: dict[int, int]
+    waits: list[tuple[int, int]]
     ends: bool = False
     joins: int | None = None
     raises: int | None = None
@@ -131,32 +131,38 @@ class _Cutter:
         resumes = tuple(queue for queue in _GROUPED if self._goes_on[queue])
         found: list[Segment] = []
         latest: dict[int, Segment] = {}
+        # of sweeps there are tens of thousands of operations: each is taken apart once
         for op in part:
-            queue = QUEUE_INDEX[op.queue]
-            alone = bool(op.waits) and any(wait.queue is not op.queue for wait in op.waits)
+            own = op.queue
+            queue, waits, alone = QUEUE_INDEX[own], list[tuple[int, int]](), False
+            for wait in op.waits:
+                alone = alone or wait.queue is not own
+                if wait.ordinal <= 0 or wait.queue is not own:
+                    awaited = QUEUE_INDEX[wait.queue]
+                    value = wait.ordinal if wait.ordinal <= 0 else self._place_of[wait]
+                    waits.append((awaited, value - base[awaited]))
             continues = queue in _GROUPED and not alone
             goes_on = continues and self._goes_on[queue]
             segment = latest.get(queue) if goes_on else None
             if segment is None:
-                segment = latest[queue] = Segment(queue, continues)
+                segment = latest[queue] = Segment(queue, continues, {}, [])
                 found.append(segment)
                 self._counts[queue] += 0 if goes_on else 1
-            self._add(segment, op, base)
+            segment.waits += waits
+            self._add(segment, op)
         return Fragment(tuple(found), resumes)
 
-    def _add(self, segment: Segment, op: ProgramOp, base: Sequence[int]) -> None:
+    def _add(self, segment: Segment, op: ProgramOp) -> None:
         queue, at = segment.queue, (op.queue, op.ordinal)
         number = self._operations.number(op)
         segment.ops[number] = segment.ops.get(number, 0) + 1
-        for wait in op.waits:
-            if wait.ordinal <= 0 or wait.queue is not op.queue:
-                awaited = QUEUE_INDEX[wait.queue]
-                value = wait.ordinal if wait.ordinal <= 0 else self._place_of[wait]
-                segment.waits.append((awaited, value - base[awaited]))
-        segment.joins = op.joins if segment.joins is None else segment.joins
-        segment.raises = op.raises if segment.raises is None else segment.raises
-        segment.event = None if op.event is None else (op.event, op.lanes)
-        segment.ends = op.event is not None or at in self._awaited
+        if segment.joins is None:
+            segment.joins = op.joins
+        if segment.raises is None:
+            segment.raises = op.raises
+        event = op.event
+        segment.event = None if event is None else (event, op.lanes)
+        segment.ends = event is not None or at in self._awaited
         self._place_of[at] = self._counts[queue]
         self._goes_on[queue] = queue in _GROUPED and not segment.ends
 
@@ -179,10 +185,14 @@ def assemble(parts: Iterable[Fragment], operations: Operations) -> Schedule | No
             ops = known.get(id(segment))
             if ops is None:
                 ops = known[id(segment)] = tuple(
-                    (places.setdefault(number, len(places)), times)
-                    for number, times in segment.ops.items()
+                    [
+                        (places.setdefault(number, len(places)), times)
+                        for number, times in segment.ops.items()
+                    ]
                 )
-            waits = tuple([(queue, base[queue] + value) for queue, value in segment.waits])
+            waits: tuple[tuple[int, int], ...] = ()
+            if segment.waits:
+                waits = tuple([(queue, base[queue] + value) for queue, value in segment.waits])
             queue = segment.queue
             at = going[queue] if segment.continues else None
             if at is None:

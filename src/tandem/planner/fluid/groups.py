@@ -65,20 +65,20 @@ class Schedule:
         numbers: dict[OpCounts, int] = {}
         cost_of: list[int] = []
         events, joining, cohorts = list[int](), list[int](), list[int]()
-        for place, group in enumerate(self.groups):
-            by_queue[group.queue].append(place)
-            cost_of.append(numbers.setdefault(group.ops, len(numbers)))
-            if group.event is not None:
+        for place, (queue, _, ops, _, joins, raises, event) in enumerate(self.groups):
+            by_queue[queue].append(place)
+            cost_of.append(numbers.setdefault(ops, len(numbers)))
+            if event is not None:
                 events.append(place)
-            if group.joins is not None:
+            if joins is not None:
                 joining.append(place)
-            if group.joins is not None or group.raises is not None:
+            if joins is not None or raises is not None:
                 cohorts.append(place)
         put = object.__setattr__  # the dataclass is frozen
         put(self, "by_queue", tuple(map(tuple, by_queue)))
         put(self, "costs", tuple(numbers))
         put(self, "cost_of", tuple(cost_of))
-        put(self, "waits", tuple(group.waits for group in self.groups))
+        put(self, "waits", tuple([group.waits for group in self.groups]))
         put(self, "joining", frozenset(joining))
         put(self, "events", frozenset(events))
         put(self, "cohorts", tuple(cohorts))

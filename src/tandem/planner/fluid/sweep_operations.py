@@ -33,7 +33,14 @@ def told_alike(ops: list[ProgramOp], lanes: tuple[LaneShape, ...]) -> list[Progr
     if not any(lane.after is not None or lane.beside is not None for lane in lanes):
         return ops
     place = [int(lane.suspends) for lane in lanes]
-    return [op._replace(lanes=tuple(place[lane] for lane in op.lanes)) for op in ops]
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}  # by lanes, of which there are few
+    told: list[ProgramOp] = []
+    for op in ops:
+        lanes_of = shared.get(op.lanes)
+        if lanes_of is None:
+            lanes_of = shared[op.lanes] = tuple([place[lane] for lane in op.lanes])
+        told.append(ProgramOp(*op[:3], lanes_of, *op[4:]))
+    return told
 
 
 def _moved(

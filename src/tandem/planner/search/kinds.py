@@ -1,6 +1,8 @@
 """Candidates by kind: those of one kind fall about equally short of their bounds."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from operator import neg
 from typing import NamedTuple
 
 from tandem.planner.candidate import Candidate, Strategy
@@ -32,6 +34,34 @@ class Estimate(NamedTuple):
     kind: Kind
     most_per_s: float
     lends: bool
+
+
+class Estimates(NamedTuple):
+    """Of all candidates of a part.
+
+    Attributes:
+        every: in the order in which they are listed.
+        most_per_s: what each cannot exceed, descending; places: in `every`, likewise.
+    """
+
+    every: list[Estimate]
+    most_per_s: list[float]
+    places: list[int]
+
+    @staticmethod
+    def of(every: list[Estimate]) -> "Estimates":
+        """From those listed."""
+        places = sorted(range(len(every)), key=lambda place: -every[place].most_per_s)
+        return Estimates(every, [every[place].most_per_s for place in places], places)
+
+    def above(self, least: float) -> list[Estimate]:
+        """Those that may exceed so many tokens per second: narrow policies, of which there are
+        many, ask for few.
+        """
+        count = bisect_left(self.most_per_s, -least, key=neg)
+        if count == len(self.every):
+            return self.every
+        return [self.every[place] for place in sorted(self.places[:count])]
 
 
 class KindPile(Pile):
@@ -75,7 +105,7 @@ class Kinds:
         self._hopeless = hopeless
         same_room = like is not None and question.holds_as_much_as(like._q)
         self._plain: dict[str, list[Candidate]] = like._plain if like and same_room else {}
-        self._estimated: dict[str, tuple[float, list[Estimate]]] = {}
+        self._estimated: dict[str, tuple[float, Estimates]] = {}
         self._piles: dict[str, tuple[float, dict[Kind, KindPile]]] = {}
 
     def of(self, candidate: Candidate) -> Kind:
@@ -111,9 +141,6 @@ class Kinds:
             if set(part.strategies).isdisjoint(policy.strategies):
                 continue
             for candidate, kind, most_per_s, lends in self._enumerated(part, least):
-                # which tells most of those that a narrow policy leaves out
-                if most_per_s <= least or candidate.strategy not in policy.strategies:
-                    continue
                 if policy.allows(candidate, layers) and (lent or not lends):
                     pile = piles.get(kind)
                     if pile is None:
@@ -149,7 +176,7 @@ class Kinds:
         """
         known = self._estimated.get(part.name)
         if known is not None and known[0] <= least:
-            return known[1]
+            return known[1].above(least)
         estimated = [
             estimate
             for plain in self._plain_of(part, least)
@@ -157,7 +184,7 @@ class Kinds:
             for estimate in self._at_a_glance(plain, kind)
             if estimate.most_per_s > least
         ]
-        self._estimated[part.name] = least, estimated
+        self._estimated[part.name] = least, Estimates.of(estimated)
         return estimated
 
     def _at_a_glance(self, plain: Candidate, kind: Kind) -> Iterator[Estimate]:

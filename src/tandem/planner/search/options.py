@@ -22,6 +22,7 @@ class Options:
         self._q, self._footprint, self._predictor = question, footprint, predictor
         self._layers: int = question.movable_layers
         self._known: dict[Candidate, Option] = {}
+        self._fitting: dict[Candidate, bool] = {}
 
     def of(self, candidate: Candidate) -> Option:
         """Predicted now if it has not been before."""
@@ -47,8 +48,12 @@ class Options:
                 return False
             if candidate.needs_rows_beside and not candidate.device_rows:
                 return False
-        allowed = policy.allows(candidate, self._layers)
-        return allowed and self._footprint.fits(candidate)
+        if not policy.allows(candidate, self._layers):
+            return False
+        fits = self._fitting.get(candidate)  # which many policies ask for again
+        if fits is None:
+            fits = self._fitting[candidate] = self._footprint.fits(candidate)
+        return fits
 
     def better(self, best: Option | None, option: Option | None) -> Option | None:
         """The second one if it is in time and better than the first."""

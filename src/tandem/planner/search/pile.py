@@ -135,6 +135,5 @@ class Pile:
         if found is None:
             return None
         candidate, most_per_s = found
-        return entry._replace(
-            minus_tokens_per_s=-most_per_s, candidate=candidate, looks=entry.looks + 1
-        )
+        _, streamed, rows, number, _, looks, lends = entry
+        return _Entry(-most_per_s, streamed, rows, number, candidate, looks + 1, lends)

@@ -75,7 +75,7 @@ class StepSizes:
 
     def __init__(self, question: Question, footprint: Footprint, candidates: Candidates) -> None:
         self._q, self._candidates = question, candidates
-        self._fits = footprint.fits
+        self._room = footprint.room
         self._looks_up = footprint.embedding_bytes > 0
         self._found: dict[Candidate, list[Candidate]] = {}
 
@@ -154,11 +154,14 @@ class StepSizes:
         """With so many requests on the host, and as many prompts on the accelerator as they need in
         steps of its size.
         """
-        moved = candidate._replace(host_rows=hosted)
-        if not candidate.reads_here:
-            return moved
-        here = enough_prompts_here(self._q, moved) if hosted else 0
-        return moved._replace(prompts_here=here)
+        here = self._prompts_here(candidate, hosted)
+        return candidate._replace(host_rows=hosted, prompts_here=here)
+
+    def _prompts_here(self, candidate: Candidate, hosted: int) -> int:
+        """What they need of it."""
+        if not (candidate.reads_here and hosted):
+            return 0
+        return enough_prompts_here(self._q, candidate._replace(host_rows=hosted))
 
     def _most_on_device(self, candidate: Candidate, here: Elsewhere, step: int, hosted: int) -> int:
         resized = candidate._replace(step_tokens=step)
@@ -168,7 +171,7 @@ class StepSizes:
             hosted,
             passes=candidate.passes,
             step_tokens=step,
-            prompts_here=self._with_hosted(resized, hosted).prompts_here,
+            prompts_here=self._prompts_here(resized, hosted),
         )
 
     def _limits_on_host(self, candidate: Candidate, step: int) -> Iterator[int]:
@@ -186,8 +189,12 @@ class StepSizes:
         """
         least = min(2 if candidate.halves else 1, candidate.host_rows)
 
+        room = self._room(candidate.strategy, candidate.elsewhere, candidate.step_tokens)
+        device, passes = candidate.device_rows, candidate.passes
+
         def fits(hosted: int) -> bool:
-            return self._fits(self._with_hosted(candidate, hosted))
+            here = self._prompts_here(candidate, hosted)
+            return room.holds(device, hosted, passes, prompts_here=here)
 
         if fits(limit):
             return limit
