@@ -82,9 +82,19 @@ def _ceiling(answer: Answer, most: float) -> str:
 def _more(answer: Answer) -> Iterator[str]:
     """What larger machines would do."""
     if answer.sensitivities:
-        yield f"With more{_basis(answer)}"
+        yield f"With more{_basis(answer)}{_gained_over(answer)}"
     found = ((entry, _placement(answer, entry.option)) for entry in answer.sensitivities)
     yield from sensitivity_lines(found, _placement(answer, answer.chosen))
+
+
+def _gained_over(answer: Answer) -> str:
+    """Behind a heading: what gains are over, if that is not the plan, which was chosen among those
+    about as fast since it is simpler.
+    """
+    rate = format_figure(answer.sensitivities[0].base.tokens_per_s)
+    if rate == format_figure(answer.chosen.tokens_per_s):
+        return ""
+    return f"; gains are over the {rate} of the fastest plan known for this machine"
 
 
 def _placement(answer: Answer, option: Option) -> str:
@@ -103,9 +113,11 @@ def sensitivity_lines(
     """
     for entry, placement in found:
         effect = f"{format_figure(entry.option.tokens_per_s)} tokens/s ({entry.gain:+.1%})"
-        alike = abs(entry.gain) < _FLAT
-        yield f"  {entry.change:<24}{'no difference' if alike else effect}"
-        if not alike and placement != here:
+        some = entry.gain >= _FLAT
+        if not some:  # nobody loses by what need not be used
+            effect = "no gain" if entry.gain <= -_FLAT else "no difference"
+        yield f"  {entry.change:<24}{effect}"
+        if some and placement != here:
             yield f"    then {placement}"
 
 

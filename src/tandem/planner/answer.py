@@ -148,7 +148,7 @@ def answer(
         alternatives=beside.alternatives,
         exposure=beside.exposure,
         ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
-        sensitivities=beside.sensitivities,
+        sensitivities=_with_base(beside.sensitivities, policy, in_step),
         policies=tuple(
             replace(result, option=chosen) if result.policy.name == policy.name else result
             for result in policies
@@ -255,6 +255,17 @@ def _found(beside: _Beside, policies: Iterable[PolicyResult]) -> Iterator[Candid
     yield from (result.option.candidate for result in policies if result.option is not None)
     cases = () if beside.robustness is None else beside.robustness.cases
     yield from (case.best.candidate for case in cases if case.best is not None)
+
+
+def _with_base(
+    found: "Iterable[Sensitivity]", policy: Policy, in_step: InStep
+) -> "tuple[Sensitivity, ...]":
+    """Against the fastest option that is known for this machine by now, of which those of larger
+    ones may be where they fit.
+    """
+    entries = tuple(found)
+    base = in_step.fastest(policy, (entry.option.candidate for entry in entries))
+    return entries if base is None else tuple(replace(entry, base=base) for entry in entries)
 
 
 def _exposure(search: Search, chosen: Option) -> "Exposure":

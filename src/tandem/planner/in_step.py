@@ -190,6 +190,25 @@ class InStep:
             return []
         return [each for each in found if each.tokens_per_s >= _FINALISTS * found[0].tokens_per_s]
 
+    def fastest(self, policy: Policy, known: Iterable[Candidate]) -> Option | None:
+        """Of all that is known of a policy, however simple; None: nothing is.
+
+        Args:
+            known: candidates that were found elsewhere, as for machines much like this one.
+        """
+        if is_in_step(self._search.question):
+            found = self.finalists(policy)[:1]
+        else:
+            best = self._search.best(policy)
+            found = [] if best is None else [best]
+        found += self._looked_at(known, policy)
+        return max(found, key=lambda option: option.tokens_per_s, default=None)
+
+    def _looked_at(self, known: Iterable[Candidate], policy: Policy) -> list[Option]:
+        """Those of them that are possible here."""
+        tried = (self._search.tried(candidate, policy) for candidate in dict.fromkeys(known))
+        return [self.closely(option) for option in tried if option is not None]
+
     def better(self, chosen: Option, policy: Policy, known: Iterable[Candidate]) -> Option | None:
         """What takes the chosen one's place, of all that is known by now: the simplest of those
         whose job is about as short as the shortest, as that one was of fewer; None: it still is.
@@ -199,8 +218,7 @@ class InStep:
         """
         if not is_in_step(self._search.question):
             return None
-        tried = (self._search.tried(candidate, policy) for candidate in dict.fromkeys(known))
-        found = [chosen, *(self.closely(option) for option in tried if option is not None)]
+        found = [chosen, *self._looked_at(known, policy)]
         best = _simplest(found)
         return None if best.candidate == chosen.candidate else best
 

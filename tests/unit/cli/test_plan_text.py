@@ -2,16 +2,19 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 from tests.unit.cli.conftest import Commands
 
+from tandem.cli.plan_beside import sensitivity_lines
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.option import Option
 from tandem.planner.rates import Prediction
 from tandem.planner.search.simplicity import drawback
+from tandem.planner.sensitivity import Sensitivity
 
 USUAL = ("--max-num-batched-tokens", "2048")  # in smaller steps there is no cohort
 COHORTS = ("plan", "llama-2-7b", "--accelerator", "t4", "--policy", "rendezvous", *USUAL)
@@ -41,7 +44,8 @@ def test_what_plans_are_compared_by_is_said_where_it_is_not_the_throughput(
     assert more is not None
     base = float(more[2]) / (1 + float(more[3]) / 100)
     gained_over = re.fullmatch(
-        re.escape(basis) + r"(?:; gains are over the (\d+) of the fastest plan for this machine)?",
+        re.escape(basis)
+        + r"(?:; gains are over the (\d+) of the fastest plan known for this machine)?",
         more[1],
     )
     assert gained_over is not None
@@ -72,6 +76,31 @@ def test_a_larger_machine_s_placement_is_said_where_it_is_another(commands: Comm
     alike = commands.run(*FITS, "--policy", "gpu-only", "--requests", "10").out
     assert "no difference\n" in alike
     assert "    then " not in alike
+
+
+def test_what_a_simpler_plan_gives_up_is_no_gain_of_a_larger_machine(commands: Commands) -> None:
+    out = commands.run(*FITS, "--tpot-bound", "500ms").out
+    planned = re.search(r"\nRejected \(of the job, where this plan makes (\d+) tokens/s", out)
+    assert planned is not None
+    rejected = re.findall(r"^    (\d+) tokens/s, .*busy", out, re.MULTILINE)
+    fastest = max(map(int, rejected))
+    assert fastest > int(planned[1]) * 1.005
+    over = re.search(r"\nWith more .*; gains are over the (\d+) of the fastest plan known", out)
+    assert over is not None
+    assert int(over[1]) >= fastest
+    assert re.search(r"\n  \+8 cores +no difference\n", out)
+
+
+def test_nobody_is_said_to_lose_by_more_of_a_resource() -> None:
+    def line(rate: float) -> str:
+        option = Option(Candidate("gpu-only", 0, 1, 0), cast("Prediction", None), rate)
+        base = replace(option, in_step_per_s=100.0)
+        (line,) = sensitivity_lines([(Sensitivity("+1 link", option, base), "here")], "here")
+        return line.split(maxsplit=2)[2]
+
+    assert line(98.0) == "no gain"
+    assert line(99.8) == line(100.2) == "no difference"
+    assert line(102.0) == "102 tokens/s (+2.0%)"
 
 
 def test_what_makes_a_plan_less_simple_is_said() -> None:
