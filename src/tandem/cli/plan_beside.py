@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
+_LEAST_SHOWN = 0.0005
+"""Those below it come to 0.0%."""
 
 
 def beside_text(
@@ -122,11 +124,13 @@ def sensitivity_lines(
 
 
 def _why(answer: Answer, option: Option) -> str:
-    """Numbers, and what limits it."""
+    """Numbers, and what limits it; of one that is slower, that comes before all else."""
     name, share = option.prediction.bottleneck
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
-    how = f"but {drawback(option, answer.chosen)}" if loss < _FLAT else f"{loss:.1%} less"
-    if loss < -_FLAT:
+    how = f"{loss:.1%} less"
+    if loss < _LEAST_SHOWN:
+        how = f"but {drawback(option, answer.chosen)}"
+    if loss <= -_LEAST_SHOWN:
         how = f"{-loss:.1%} more, {how}"
     return f"{format_figure(option.tokens_per_s)} tokens/s, {how}: {name} busy {share:.0%}"
 

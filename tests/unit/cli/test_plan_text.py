@@ -121,6 +121,20 @@ def test_what_makes_a_plan_less_simple_is_said() -> None:
     assert drawback(faster, plain) == "no better as far as predictions tell"
 
 
+def test_a_rejected_plan_that_is_slower_is_said_to_be(commands: Commands) -> None:
+    out = commands.run(*FITS, "--tpot-bound", "500ms").out
+    planned = re.search(r"\nRejected \(of the job, where this plan makes (\d+) tokens/s", out)
+    assert planned is not None
+    rejected = re.findall(r"^    (\d+) tokens/s, (.*): .* busy", out, re.MULTILINE)
+    assert len(rejected) == 3
+    for rate, why in rejected:
+        if int(rate) < int(planned[1]):
+            assert re.fullmatch(r"\d+\.\d% less", why)
+        elif int(rate) > int(planned[1]):
+            assert re.fullmatch(r"\d+\.\d% more, but by a less simple strategy", why)
+    assert min(int(rate) for rate, _ in rejected) < int(planned[1])
+
+
 def test_a_type_that_is_slow_there_is_said_first(commands: Commands) -> None:
     asked = ("plan", "llama-3.1-8b", "--accelerator", "t4", "--requests", "10", "--dtype")
     slow = commands.run(*asked, "bfloat16").out
