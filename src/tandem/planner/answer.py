@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from tandem.memory.host_default import default_host_blocks
@@ -18,6 +17,7 @@ from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.rates import Rates
 from tandem.planner.relaxation.bounded import Ceiling
+from tandem.planner.search.families import unlike_first
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.while_young import more_while_young
@@ -236,8 +236,7 @@ def _beside(
     from tandem.planner.wrong_rates import numbers
 
     search.begin_ceiling(policy, chosen.candidate.step_tokens)
-    others = distinct(chosen, in_step.alternatives(policy, chosen))
-    alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
+    alternatives = _shown(chosen, in_step.alternatives(policy, chosen))
     gains = begin_sensitivities(search, policy, in_step, chosen, aside)
     exposed = _exposure(search, chosen) if numbers(search.question) else None
     return _Beside(
@@ -278,6 +277,13 @@ def _exposure(search: Search, chosen: Option) -> "Exposure":
         return InStep(there).closely(option).tokens_per_s, in_time
 
     return exposure(search.question, chosen.tokens_per_s, speed)
+
+
+def _shown(chosen: Option, options: Iterable[Option]) -> tuple[Option, ...]:
+    """As few as people read: of different families, as far as there are any; in their order."""
+    others = list(distinct(chosen, options))
+    shown = unlike_first(chosen.candidate, others)[:_NUM_ALTERNATIVES]
+    return tuple(option for option in others if option in shown)
 
 
 def distinct(chosen: Option, options: Iterable[Option]) -> Iterator[Option]:

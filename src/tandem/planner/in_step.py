@@ -18,6 +18,7 @@ from tandem.planner.places import num_places
 from tandem.planner.policies import GPU_ONLY_BESIDE_CPU, POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.families import family, unlike_first
 from tandem.planner.search.kinds import Kind
 from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
@@ -28,6 +29,10 @@ _NEAR = 0.7
 """Of the tokens per second of the best plan by rank, what others must reach to be lived through."""
 _STARTS, _OTHERS = 3, 6
 """Plans that are changed while that makes the job shorter, and those of other kinds to show."""
+_UNLIKE, _LOOKED_THROUGH = 3, 12
+"""Families to show, and where fewer than these are known, among how many of the best by rank of
+other kinds more are looked for.
+"""
 _FEWER, _SHARED_OUT = 2, 1 / 7
 """On the accelerator, how many requests fewer are tried for even waves; and of those there, the
 share that changes places.
@@ -223,20 +228,24 @@ class InStep:
         return None if best.candidate == chosen.candidate else best
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
-        """The best option of other kinds, best first; some may be faster by as little as
-        predictions do not tell, and less simple.
+        """The best option of other kinds, best first, among them those that are least alike; some
+        may be faster by as little as predictions do not tell, and less simple.
         """
         others = self._search.alternatives(policy, chosen)
         if not is_in_step(self._search.question):
+            others = islice(others, _LOOKED_THROUGH)
             return (each for each in others if each.tokens_per_s <= chosen.tokens_per_s)
         kind, bests = self._search.kind, dict[Kind, Option]()
         for option in _best_first(self._found.values()):
             if self._search.tried(option.candidate, policy) is not None:
                 bests.setdefault(kind(option.candidate), option)
         bests.pop(kind(chosen.candidate), None)
-        ranked = (self.of(option) for option in islice(others, _OTHERS))
-        found = {option.candidate: option for option in (*bests.values(), *ranked)}
-        return iter(_best_first(map(self.closely, _best_first(found.values())[:_OTHERS])))
+        families = {family(each.candidate) for each in (chosen, *bests.values())}
+        looked_through = _OTHERS if len(families) > _UNLIKE else _LOOKED_THROUGH
+        ranked = unlike_first(chosen.candidate, islice(others, looked_through))[:_OTHERS]
+        found = {each.candidate: each for each in (*bests.values(), *map(self.of, ranked))}
+        unlike = unlike_first(chosen.candidate, _best_first(found.values()))
+        return iter(_best_first(map(self.closely, unlike[:_OTHERS])))
 
     def _of_policies(self, policy: Policy) -> Iterator[Option]:
         """The best option found under each policy that allows less."""

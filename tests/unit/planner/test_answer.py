@@ -10,6 +10,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Objective, Question
+from tandem.planner.search.families import family, unlike_first
 from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
 from tandem.spec.dtype import DType
@@ -117,6 +118,26 @@ def test_what_was_rejected_is_no_twin_of_anything_else(question: Question) -> No
         for other in shown[:index]:
             same = option.candidate._replace(streamed=0) == other.candidate._replace(streamed=0)
             assert not same or abs(option.tokens_per_s / other.tokens_per_s - 1) >= 0.01
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency"])
+@pytest.mark.parametrize("model", ["opt-13b", "opt-30b"])
+def test_what_was_rejected_is_of_other_families(model: str, objective: Objective) -> None:
+    question = ask(model, host="g5.4xlarge", objective=objective, step_sizes=(256, 1024, 2048))
+    found = answer(question)
+    shown = [found.chosen, *found.alternatives]
+    assert len({family(option.candidate) for option in shown}) == len(shown) == 4
+    rates = [option.tokens_per_s for option in found.alternatives]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_of_a_family_more_are_shown_where_there_are_no_others() -> None:
+    first, *_ = answer(ask(SMALL)).alternatives
+    own = first.candidate
+    other = replace(first, candidate=own._replace(on_disk=1))
+    twins = [replace(first, candidate=own._replace(device_rows=rows)) for rows in (7, 8)]
+    assert unlike_first(own, [*twins, other]) == [other, *twins]
+    assert unlike_first(other.candidate, [*twins, other]) == [twins[0], twins[1], other]
 
 
 @pytest.mark.parametrize("objective", ["throughput", "latency"])
