@@ -11,7 +11,6 @@ from tandem.cli.plan_text import throughput
 from tandem.cli.plan_words import described
 from tandem.planner.answer import Answer, PolicyResult, useless_cohorts
 from tandem.planner.option import Option
-from tandem.planner.question import Question
 from tandem.planner.search.simplicity import drawback
 from tandem.spec.units import MIB, format_duration, format_figure
 
@@ -138,17 +137,21 @@ def _why(answer: Answer, option: Option) -> str:
 def _policies(answer: Answer) -> Iterator[str]:
     yield f"Policies{_basis(answer)}"
     for result in answer.policies:
-        yield f"  {result.policy.name:<16}{_of_policy(answer.question, result)}"
+        yield f"  {result.policy.name:<16}{_of_policy(answer, result)}"
 
 
-def _of_policy(question: Question, result: PolicyResult) -> str:
-    option = result.option
+def _of_policy(answer: Answer, result: PolicyResult) -> str:
+    """What it achieves, and what it comes to: policies that differ often choose the same."""
+    option, question = result.option, answer.question
     if option is not None:
         rows, rate = option.candidate.rows, format_figure(option.tokens_per_s)
         tpot = f"{format_duration(option.seen.worst_tpot_s)} per token  "
         if not question.lengths.later_tokens:
             tpot = ""
-        return f"{rate:>8} tokens/s  {tpot}{rows} at once"
+        how = _placement(answer, option)
+        if option == answer.chosen and result.policy.name != answer.policy.name:
+            how = f"{option.candidate.strategy}, the plan of '{answer.policy.name}'"
+        return f"{rate:>8} tokens/s  {tpot}{rows} at once  {how}"
     if why := useless_cohorts(question, result.policy):
         return f"in cohorts, which are {why}"
     bounded = question.tpot_bound_s is not None

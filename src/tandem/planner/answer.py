@@ -22,6 +22,7 @@ from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.while_young import more_while_young
 from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
 from tandem.spec.units import duration_to_allow, format_duration, format_size
 
 if TYPE_CHECKING:  # of what is looked for when the plan has been told, or of few questions
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # of what is looked for when the plan has been told, or of fe
     from tandem.planner.sensitivity import Sensitivity
 
 _NUM_ALTERNATIVES = 3
+_OF_EXPERTS = ("n-cpu-moe",)
 _ALIKE = 0.01
 """Relative difference of predictions that are as good as equal."""
 
@@ -149,10 +151,7 @@ def answer(
         exposure=beside.exposure,
         ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
         sensitivities=_with_base(beside.sensitivities, policy, in_step),
-        policies=tuple(
-            replace(result, option=chosen) if result.policy.name == policy.name else result
-            for result in policies
-        ),
+        policies=tuple(_with_plan(result, policy, chosen, question) for result in policies),
         robustness=beside.robustness,
     )
 
@@ -340,14 +339,39 @@ def choose(
 
 
 def compare_policies(search: Search, in_step: InStep | None = None) -> tuple[PolicyResult, ...]:
-    """The best option of every policy that can be executed; arguments as of `choose`."""
+    """The best option of every policy that means something for the model; arguments as of
+    `choose`.
+    """
     in_step = in_step or InStep(search)
     precision = search.question.precision
-    policies = [policy.for_weights(precision) for policy in POLICIES.values()]
+    policies = [policy.for_weights(precision) for policy in _meant_for(search.question.model)]
     # those that allow the least first: what is found under them is known to those that allow more
     in_turn = sorted(policies, key=lambda policy: sum(map(policy.contains, policies)))
     found = {policy.name: in_step.choice(policy) for policy in in_turn}
     return tuple(PolicyResult(policy, found[policy.name]) for policy in policies)
+
+
+def _meant_for(model: ModelSpec) -> list[Policy]:
+    """Policies that are about such a model: of one without experts, none that places these."""
+    return [
+        policy
+        for policy in POLICIES.values()
+        if model.experts is not None or policy.name not in _OF_EXPERTS
+    ]
+
+
+def _with_plan(
+    result: PolicyResult, policy: Policy, chosen: Option, question: Question
+) -> PolicyResult:
+    """Of the plan's policy, the plan; so of others that allow it, unless theirs is faster: what is
+    known by all is told of each.
+    """
+    own = result.option
+    if result.policy.name != policy.name:
+        allowed = result.policy.allows(chosen.candidate, question.movable_layers)
+        if not allowed or (own is not None and own.tokens_per_s > chosen.tokens_per_s):
+            return result
+    return replace(result, option=chosen)
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:

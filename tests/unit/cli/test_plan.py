@@ -389,7 +389,7 @@ def test_a_bound_between_tokens_is_kept_by_requests_of_one(commands: Commands) -
 def test_policies_of_requests_of_one_token_have_no_time_per_token(commands: Commands) -> None:
     ran = commands.run(*ONE_TOKEN, "--compare-policies")
     policies = ran.out.partition("\nPolicies")[2]
-    assert re.search(r"\n  auto +\d+(\.\d+)? tokens/s  \d+ at once\n", policies)
+    assert re.search(r"\n  auto +\d+(\.\d+)? tokens/s  \d+ at once  \S+: .+\n", policies)
     assert "per token" not in policies
     symmetric = r"\n  symmetric +in cohorts, which are of no use to those that generate a single"
     assert re.search(symmetric, policies)

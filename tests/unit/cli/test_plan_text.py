@@ -91,6 +91,20 @@ def test_what_a_simpler_plan_gives_up_is_no_gain_of_a_larger_machine(commands: C
     assert re.search(r"\n  \+8 cores +no difference\n", out)
 
 
+def test_what_each_policy_comes_to_is_said(commands: Commands) -> None:
+    out = commands.run(*FITS, "--tpot-bound", "500ms", "--compare-policies").out
+    _, _, policies = out.partition("\nPolicies")
+    best = re.search(r"\nBest: ([^,]+), ", out)
+    assert best is not None
+    assert re.search(rf"\n  auto +\d+ tokens/s .* at once  {re.escape(best[1])}\n", policies)
+    plan = re.escape(best[1].partition(":")[0])
+    assert re.search(
+        rf"\n  gpu-only +\d+ tokens/s .* at once  {plan}, the plan of 'auto'", policies
+    )
+    assert re.search(r"\n  simple +\d+ tokens/s .* at once  ride-along: ", policies)
+    assert "n-cpu-moe" not in policies
+
+
 def test_nobody_is_said_to_lose_by_more_of_a_resource() -> None:
     def line(rate: float) -> str:
         option = Option(Candidate("gpu-only", 0, 1, 0), cast("Prediction", None), rate)

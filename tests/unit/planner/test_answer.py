@@ -40,7 +40,7 @@ def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> Non
     assert min(entry.gain for entry in found.sensitivities) >= 0
     assert changes["+8 cores"] > 1.01 * found.chosen.tokens_per_s
     by_policy = {result.policy.name: result.option for result in found.policies}
-    assert list(by_policy) == list(POLICIES)
+    assert list(by_policy) == [name for name in POLICIES if name != "n-cpu-moe"]  # no experts
     assert by_policy["auto"] == found.chosen
     zero = by_policy["zero-inference"]
     assert zero is not None
@@ -67,6 +67,11 @@ def test_of_plans_as_fast_the_simpler_one_with_the_shorter_job_is_chosen(acceler
         option.tokens_per_s <= found.chosen.tokens_per_s * 1.0102 for option in best.values()
     )
     assert found.job_s < 1.5 * 1000 * 128 / found.chosen.tokens_per_s
+
+
+def test_a_policy_of_experts_is_compared_where_there_are_some() -> None:
+    found = answer(ask("qwen3-30b-a3b", "rtx4090", requests=20), compare=True)
+    assert [result.policy.name for result in found.policies] == list(POLICIES)
 
 
 def test_what_limits_is_read_from_sweeps_with_prompts_as_well() -> None:
