@@ -52,8 +52,9 @@ class Answer:
     What is beside the plan, from the ceiling on, is as empty as its defaults until it is known.
 
     Attributes:
-        spare_bytes: accelerator memory left if all weights and one request's KV lay there; negative
-            if they do not fit.
+        spare_bytes: accelerator memory left if all weights and one request's KV lay there, beside
+            the workspace of the question's steps, which may be smaller under another policy;
+            negative if they do not fit.
         device, host: use of each memory by the chosen option.
         cpu_memory_bytes: of the host's memory, what an engine must be told to fill that is started
             by flags; None: it comes to as much KV there by itself.

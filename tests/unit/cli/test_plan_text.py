@@ -18,6 +18,7 @@ from tandem.planner.sensitivity import Sensitivity
 
 USUAL = ("--max-num-batched-tokens", "2048")  # in smaller steps there is no cohort
 COHORTS = ("plan", "llama-2-7b", "--accelerator", "t4", "--policy", "rendezvous", *USUAL)
+SIZES = ("256", "8192")
 FITS = ("plan", "llama-3.1-8b", "--accelerator", "a10g", "--host", "g5.4xlarge")
 
 
@@ -89,6 +90,17 @@ def test_what_a_simpler_plan_gives_up_is_no_gain_of_a_larger_machine(commands: C
     assert over is not None
     assert int(over[1]) >= fastest
     assert re.search(r"\n  \+8 cores +no difference\n", out)
+
+
+def test_whether_a_model_fits_is_said_of_steps_of_a_size(commands: Commands) -> None:
+    asked = ("plan", "llama-3.1-8b", "--requests", "10", "--max-num-batched-tokens")
+    lacks = re.compile(r"\nDoes not fit .*: (.*) too large with .* in steps of (\d+) tokens\.\n")
+    spare = re.compile(r"\nFits .*, with (.*) to spare for more KV in steps of (\d+) tokens\.\n")
+    for card, said in (("t4", lacks), ("a10g", spare)):
+        found = [said.search(commands.run(*asked, n, "--accelerator", card).out) for n in SIZES]
+        sizes = {match[2]: match[1] for match in found if match}
+        assert tuple(sizes) == SIZES
+        assert len(set(sizes.values())) == len(SIZES)
 
 
 def test_what_each_policy_comes_to_is_said(commands: Commands) -> None:
