@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.property.test_refusals import specs
+from tests.support.examples import scaled
 from tests.unit.planner.questions import alone, ask, with_disk
 
 from tandem.engine.sizing.capacities import Capacities
@@ -112,7 +113,7 @@ def engine_of(question: Question) -> tuple[EngineConfig, Capacities]:
     return config, Capacities(question.device_bytes, question.host_bytes)
 
 
-@settings(max_examples=150)
+@settings(max_examples=scaled(150))
 @given(small_questions())
 def test_what_an_engine_places_by_itself_is_planned_and_what_is_planned_an_engine_takes(
     question: Question,

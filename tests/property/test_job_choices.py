@@ -45,4 +45,7 @@ def test_a_plan_is_told_by_one_figure() -> None:
     assert found.exposure is not None
     based_on = found.chosen.tokens_per_s
     assert found.exposure.planned_tokens_per_s == based_on
-    assert all(gain.base_tokens_per_s == pytest.approx(based_on) for gain in found.sensitivities)
+    # but gains, which are of the machine: over the fastest, however simple
+    bases = {entry.base.tokens_per_s for entry in found.sensitivities}
+    assert len(bases) == 1
+    assert LEAST * bases.pop() <= based_on * (1 + 1e-9)

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 from tests.unit.planner.questions import ask, short
 
 from tandem.bench.offline.ablations import LEVERS, Ablation
@@ -70,7 +71,7 @@ def questions(draw: st.DrawFn) -> Question:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 @given(questions(), st.sampled_from(sorted(OFFLINE_POLICIES)), st.data())
 def test_candidates_keep_to_capacities_policy_and_bounds(
     question: Question, name: str, data: st.DataObject
@@ -103,7 +104,7 @@ def test_candidates_keep_to_capacities_policy_and_bounds(
             assert time.dram_bytes <= time.period_s * dram * (1 + 1e-6)
 
 
-@settings(max_examples=6)
+@settings(max_examples=scaled(6))
 @given(questions(), st.sampled_from(sorted(OFFLINE_POLICIES)))
 def test_the_search_meets_candidates_in_the_order_of_their_bounds(
     question: Question, name: str
@@ -134,7 +135,7 @@ def stragglers(draw: st.DrawFn) -> Question:
     return replace(draw(questions()), lengths=lengths_of_all)
 
 
-@settings(max_examples=8)
+@settings(max_examples=scaled(8))
 @given(st.one_of(questions(), stragglers()), st.data())
 def test_no_candidate_exceeds_the_ceiling(question: Question, data: st.DataObject) -> None:
     search = OfflineSearch(question)
@@ -197,7 +198,7 @@ def test_a_job_s_course_has_all_tokens_of_all_requests(
         assert course.fills == ((1, len(generated)),)
 
 
-@settings(max_examples=4)
+@settings(max_examples=scaled(4))
 @given(questions())
 def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
     question: Question,
@@ -210,7 +211,7 @@ def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
             assert best.tokens_per_s >= option.tokens_per_s * (1 - 1e-6), policy.name
 
 
-@settings(max_examples=6)
+@settings(max_examples=scaled(6))
 @given(questions(), st.sampled_from(LEVERS[1:]))
 def test_the_plan_is_at_least_as_good_as_without_one_of_its_means(
     question: Question, lever: Ablation
@@ -223,7 +224,7 @@ def test_the_plan_is_at_least_as_good_as_without_one_of_its_means(
         assert best.tokens_per_s >= 0.99 * without.tokens_per_s, lever.name
 
 
-@settings(max_examples=4)
+@settings(max_examples=scaled(4))
 @given(questions())
 def test_more_of_a_resource_is_never_worse(question: Question) -> None:
     search = OfflineSearch(question)
@@ -242,7 +243,7 @@ def test_more_of_a_resource_is_never_worse(question: Question) -> None:
         assert same.bound_tokens_per_s >= best.prediction.bound_tokens_per_s * (1 - 1e-9), change
 
 
-@settings(max_examples=4)
+@settings(max_examples=scaled(4))
 @given(questions())
 def test_few_bits_only_where_they_are_allowed(question: Question) -> None:
     plain = replace(question, precision=Precision.uniform(DType.FLOAT16))
@@ -265,7 +266,7 @@ def test_grouped_queries_recompute_nothing(name: str) -> None:
     assert not any(candidate.recomputed_tokens for candidate in found)
 
 
-@settings(max_examples=8)
+@settings(max_examples=scaled(8))
 @given(questions(), st.data())
 def test_no_other_placement_is_much_better(question: Question, data: st.DataObject) -> None:
     search = OfflineSearch(question)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.test_offline_planner import AUTO, questions
+from tests.support.examples import scaled
 from tests.unit.planner.questions import SMALL, ask, short, with_disk
 
 from tandem.models.catalogue import plannable_spec
@@ -38,7 +39,7 @@ def block_s(search: OfflineSearch, candidate: BlockCandidate) -> float:
     return bound.prefill_s(candidate) + passes * bound.decode_s(candidate)
 
 
-@settings(max_examples=8)
+@settings(max_examples=scaled(8))
 @given(questions(), st.data())
 def test_no_candidate_of_a_block_takes_less_than_its_programmes(
     question: Question, data: st.DataObject
@@ -58,7 +59,7 @@ def test_no_candidate_of_a_block_takes_less_than_its_programmes(
             assert block_s(search, candidate) >= least_s * (1 - 1e-6), candidate
 
 
-@settings(max_examples=8)
+@settings(max_examples=scaled(8))
 @given(questions(), st.sampled_from(sorted(OFFLINE_POLICIES)), st.data())
 def test_shares_add_up_and_what_is_made_of_them_keeps_to_everything(
     question: Question, name: str, data: st.DataObject
@@ -104,7 +105,7 @@ def ceiling_of(question: Question) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("generate", ["1", "8", "100-200"])
-@settings(max_examples=2)
+@settings(max_examples=scaled(2))
 @given(st.data(), st.floats(1.01, 3.0))
 def test_more_of_a_resource_lowers_no_ceiling(
     generate: str, data: st.DataObject, more: float

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 from tests.unit.planner.questions import ask, short, with_dense
 
 from tandem.models.catalogue import plannable_spec
@@ -61,7 +62,7 @@ def questions(draw: st.DrawFn) -> Question:
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=scaled(20))
 @given(questions())
 def test_plans_respect_every_capacity_and_bound(question: Question) -> None:
     search = Search(question)
@@ -81,7 +82,7 @@ def test_plans_respect_every_capacity_and_bound(question: Question) -> None:
             assert -1e-9 <= share <= 1 + 1e-6, name
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(12))
 @given(questions(), st.data())
 def test_no_look_at_a_candidate_is_below_its_bound_nor_that_below_its_prediction(
     question: Question, data: st.DataObject
@@ -107,7 +108,7 @@ def test_no_look_at_a_candidate_is_below_its_bound_nor_that_below_its_prediction
                 assert not question.allows(predictor.bound(candidate).worst_tpot_s), candidate
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(12))
 @given(questions())
 def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
     question: Question,
@@ -120,7 +121,7 @@ def test_the_plan_is_at_least_as_good_as_every_policy_searched_by_itself(
             assert best.tokens_per_s >= option.tokens_per_s * (1 - 1e-5), policy.name
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(12))
 @given(questions())
 def test_a_plan_that_chooses_its_steps_lacks_less_than_tells_sizes_apart(
     question: Question,
@@ -134,13 +135,13 @@ def test_a_plan_that_chooses_its_steps_lacks_less_than_tells_sizes_apart(
             assert best.tokens_per_s >= AS_FAST * option.tokens_per_s, policy.name
 
 
-@settings(max_examples=6)
+@settings(max_examples=scaled(6))
 @given(questions(), st.permutations(range(4)))
 def test_more_of_a_resource_is_never_worse(question: Question, order: list[int]) -> None:
     check_growing_machines(question, order)
 
 
-@settings(max_examples=3)
+@settings(max_examples=scaled(3))
 @given(questions(), st.permutations(range(4)))
 def test_more_of_a_resource_is_no_worse_where_the_size_of_steps_is_chosen(
     question: Question, order: list[int]

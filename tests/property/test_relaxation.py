@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.property.test_planner import questions
+from tests.support.examples import scaled
 from tests.unit.planner.questions import alone, short, with_disk
 
 from tandem.models.catalogue import plannable_spec
@@ -71,7 +72,7 @@ def way_of(question: Question, candidate: Candidate) -> Way:
     raise AssertionError(candidate)
 
 
-@settings(max_examples=25)
+@settings(max_examples=scaled(25))
 @given(questions(), st.data())
 def test_no_candidate_exceeds_the_bound_of_its_rows_in_closed_form_or_in_virtual_time(
     question: Question, data: st.DataObject
@@ -88,7 +89,7 @@ def test_no_candidate_exceeds_the_bound_of_its_rows_in_closed_form_or_in_virtual
         assert search.predictor.rates(candidate).tokens_per_s <= most, candidate
 
 
-@settings(max_examples=25)
+@settings(max_examples=scaled(25))
 @given(questions(), st.data())
 def test_what_just_keeps_a_bound_on_time_per_token_does_not_exceed_its_programme(
     question: Question, data: st.DataObject
@@ -106,7 +107,7 @@ def test_what_just_keeps_a_bound_on_time_per_token_does_not_exceed_its_programme
             assert rates.tokens_per_s <= 1 / found.token_s * (1 + 1e-6), candidate
 
 
-@settings(max_examples=25)
+@settings(max_examples=scaled(25))
 @given(questions(), st.sampled_from(sorted(POLICIES)))
 def test_no_candidate_of_a_policy_exceeds_its_ceiling(question: Question, name: str) -> None:
     search, policy = Search(question), POLICIES[name]
@@ -120,7 +121,7 @@ def test_no_candidate_of_a_policy_exceeds_its_ceiling(question: Question, name: 
             assert rates.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-9), candidate
 
 
-@settings(max_examples=15)
+@settings(max_examples=scaled(15))
 @given(questions())
 def test_more_of_a_resource_never_lowers_the_ceiling(question: Question) -> None:
     def most(asked: Question) -> float:
@@ -131,7 +132,7 @@ def test_more_of_a_resource_never_lowers_the_ceiling(question: Question) -> None
         assert most(larger) >= small * (1 - 1e-9), change
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(questions(), st.data())
 def test_shares_sum_to_one_and_capacities_hold(question: Question, data: st.DataObject) -> None:
     footprint = Footprint(question)
@@ -184,7 +185,7 @@ def used_bytes(
     return device, host + (found.hosted * rows + cohort) * row
 
 
-@settings(max_examples=40)
+@settings(max_examples=scaled(40))
 @given(questions(), st.data())
 def test_a_range_is_bounded_by_no_less_than_its_members(
     question: Question, data: st.DataObject
@@ -210,7 +211,7 @@ def test_a_range_is_bounded_by_no_less_than_its_members(
         assert whole.token_s <= found.token_s * (1 + 1e-9)
 
 
-@settings(max_examples=25)
+@settings(max_examples=scaled(25))
 @given(st.sampled_from(["llama-3.1-8b", "qwen3-30b-a3b"]), st.floats(0.1, 1.0), st.data())
 def test_no_plan_of_the_host_alone_exceeds_its_ceiling(
     model: str, share: float, data: st.DataObject

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 from tests.unit.simulator.setups import (
     CASES,
     LAYERS,
@@ -40,7 +41,7 @@ HYBRIDS = {
 """Requests on the host that cross sweeps, or whose steps are chosen one by one."""
 
 
-@settings(max_examples=12)
+@settings(max_examples=scaled(12))
 @given(
     key=st.sampled_from(list(PLANS)),
     rate=st.sampled_from([None, 3.0, 30.0, 300.0]),
@@ -83,7 +84,7 @@ def test_skipped_steps_leave_every_moment_and_every_token_as_they_are(
         assert skipped.outcome.skipped_steps > 0.3 * skipped.outcome.steps
 
 
-@settings(max_examples=8)
+@settings(max_examples=scaled(8))
 @given(
     name=st.sampled_from(list(HYBRIDS)),
     rate=st.sampled_from([None, 30.0]),
@@ -123,7 +124,7 @@ WORKS = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=scaled(50))
 @given(
     lengths=st.lists(st.lists(WORKS, max_size=4), min_size=5, max_size=5),
     crossed=st.booleans(),

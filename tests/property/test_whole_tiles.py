@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 from tests.unit.planner.questions import SMALL, ask
 
 from tandem.planner.candidate import COHORTS, Strategy, candidate_of
@@ -61,7 +62,7 @@ sweeps = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(times(), sweeps)
 def test_no_mixture_of_sweeps_decodes_more(
     times: StageTimes, mixture: list[tuple[int, list[int], bool]]
@@ -76,7 +77,7 @@ def test_no_mixture_of_sweeps_decodes_more(
     assert tokens / seconds <= most_decoded_per_s(times, COHORT, shared) * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(times(), sweeps, st.data())
 def test_no_mixture_of_sweeps_that_read_prompts_decodes_more(
     times: StageTimes, mixture: list[tuple[int, list[int], bool]], data: st.DataObject
@@ -96,7 +97,7 @@ def test_no_mixture_of_sweeps_that_read_prompts_decodes_more(
     assert decoded / seconds <= most * (1 + 1e-9)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=scaled(12), deadline=None)
 @given(times(), st.sampled_from((0.5, 2.0, 8.0)))
 def test_without_stages_to_share_the_best_mixture_of_two_sweeps_is_promised(
     times: StageTimes, prompt_tokens: float
@@ -117,14 +118,14 @@ def test_without_stages_to_share_the_best_mixture_of_two_sweeps_is_promised(
     assert best * (1 - 1e-9) <= most_decoded_per_s(times, 1, 0.0, prompt_tokens) <= best * 1.02
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(times())
 def test_without_stages_to_share_the_best_sweep_alone_is_promised(times: StageTimes) -> None:
     own = np.arange(MAIN + 1) / (times.sweep_s + times.decode_s)
     assert most_decoded_per_s(times, COHORT, 0.0) == pytest.approx(own.max(), rel=0.02)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(times())
 def test_where_both_may_join_each_sweep_the_best_of_these_is_promised(times: StageTimes) -> None:
     """By brute force: one of the two is left out where it does not pay, or both stand at one
@@ -156,7 +157,7 @@ def test_cohorts_that_stand_at_one_layer_may_fill_a_tile_together() -> None:
     assert found == pytest.approx((64 + 64 / layers) / (layers + 1 + 0.5))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(
     st.integers(1, 120), st.integers(2, 256), st.sampled_from(["rendezvous", "rendezvous-ahead"])
 )
@@ -225,7 +226,7 @@ def test_the_ceiling_is_the_programme_s_where_tiles_are_not_known() -> None:
     assert tiled_ceiling(question, footprint, auto) == programme
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=scaled(6), deadline=None)
 @given(st.integers(1, 40), st.integers(2, 96), st.sampled_from(["rendezvous", "rendezvous-ahead"]))
 def test_no_plan_with_prompts_is_predicted_to_make_more(
     device: int, hosted: int, strategy: Strategy

@@ -11,7 +11,6 @@ from tandem.cli.plan_text import throughput
 from tandem.cli.plan_words import described
 from tandem.planner.answer import Answer, PolicyResult, useless_cohorts
 from tandem.planner.option import Option
-from tandem.planner.question import Question
 from tandem.planner.search.simplicity import drawback
 from tandem.spec.units import MIB, format_duration, format_figure
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 _FLAT = 0.005
 """Relative differences below this are not worth a word."""
+_LEAST_SHOWN = 0.0005
+"""Those below it come to 0.0%."""
 
 
 def beside_text(
@@ -82,9 +83,19 @@ def _ceiling(answer: Answer, most: float) -> str:
 def _more(answer: Answer) -> Iterator[str]:
     """What larger machines would do."""
     if answer.sensitivities:
-        yield f"With more{_basis(answer)}"
+        yield f"With more{_basis(answer)}{_gained_over(answer)}"
     found = ((entry, _placement(answer, entry.option)) for entry in answer.sensitivities)
     yield from sensitivity_lines(found, _placement(answer, answer.chosen))
+
+
+def _gained_over(answer: Answer) -> str:
+    """Behind a heading: what gains are over, if that is not the plan, which was chosen among those
+    about as fast since it is simpler.
+    """
+    rate = format_figure(answer.sensitivities[0].base.tokens_per_s)
+    if rate == format_figure(answer.chosen.tokens_per_s):
+        return ""
+    return f"; gains are over the {rate} of the fastest plan known for this machine"
 
 
 def _placement(answer: Answer, option: Option) -> str:
@@ -103,18 +114,22 @@ def sensitivity_lines(
     """
     for entry, placement in found:
         effect = f"{format_figure(entry.option.tokens_per_s)} tokens/s ({entry.gain:+.1%})"
-        alike = abs(entry.gain) < _FLAT
-        yield f"  {entry.change:<24}{'no difference' if alike else effect}"
-        if not alike and placement != here:
+        some = entry.gain >= _FLAT
+        if not some:  # nobody loses by what need not be used
+            effect = "no gain" if entry.gain <= -_FLAT else "no difference"
+        yield f"  {entry.change:<24}{effect}"
+        if some and placement != here:
             yield f"    then {placement}"
 
 
 def _why(answer: Answer, option: Option) -> str:
-    """Numbers, and what limits it."""
+    """Numbers, and what limits it; of one that is slower, that comes before all else."""
     name, share = option.prediction.bottleneck
     loss = 1 - option.tokens_per_s / answer.chosen.tokens_per_s
-    how = f"but {drawback(option, answer.chosen)}" if loss < _FLAT else f"{loss:.1%} less"
-    if loss < -_FLAT:
+    how = f"{loss:.1%} less"
+    if loss < _LEAST_SHOWN:
+        how = f"but {drawback(option, answer.chosen)}"
+    if loss <= -_LEAST_SHOWN:
         how = f"{-loss:.1%} more, {how}"
     return f"{format_figure(option.tokens_per_s)} tokens/s, {how}: {name} busy {share:.0%}"
 
@@ -122,17 +137,21 @@ def _why(answer: Answer, option: Option) -> str:
 def _policies(answer: Answer) -> Iterator[str]:
     yield f"Policies{_basis(answer)}"
     for result in answer.policies:
-        yield f"  {result.policy.name:<16}{_of_policy(answer.question, result)}"
+        yield f"  {result.policy.name:<16}{_of_policy(answer, result)}"
 
 
-def _of_policy(question: Question, result: PolicyResult) -> str:
-    option = result.option
+def _of_policy(answer: Answer, result: PolicyResult) -> str:
+    """What it achieves, and what it comes to: policies that differ often choose the same."""
+    option, question = result.option, answer.question
     if option is not None:
         rows, rate = option.candidate.rows, format_figure(option.tokens_per_s)
         tpot = f"{format_duration(option.seen.worst_tpot_s)} per token  "
         if not question.lengths.later_tokens:
             tpot = ""
-        return f"{rate:>8} tokens/s  {tpot}{rows} at once"
+        how = _placement(answer, option)
+        if option == answer.chosen and result.policy.name != answer.policy.name:
+            how = f"{option.candidate.strategy}, the plan of '{answer.policy.name}'"
+        return f"{rate:>8} tokens/s  {tpot}{rows} at once  {how}"
     if why := useless_cohorts(question, result.policy):
         return f"in cohorts, which are {why}"
     bounded = question.tpot_bound_s is not None

@@ -11,7 +11,7 @@ _ROWS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.CPU)
 _WIDTH = 72
 _SHADES = "·░▒▓█"
 SHOWN_LAYERS = 2
-_MARKS = {
+MARKS = {
     "before attention": "p",
     "append": "+",
     "attention": "a",
@@ -21,6 +21,7 @@ _MARKS = {
     "routing": "R",
     "experts": "E",
     "MLP": "M",
+    "columns of an MLP": "C",
     "residual": "x",
     "embedding": "e",
     "head": "h",
@@ -118,7 +119,7 @@ def gantt_text(
         yield f"  {queue.value:<10}{_marks(spans, begin_s, end_s, width)}"
     yield _axis(format_duration(max(0.0, begin_s)), format_duration(end_s), width)
     names = {operation_name(span.op) for span in seen}
-    legend = [f"{mark} {name}" for name, mark in _MARKS.items() if name in names]
+    legend = [f"{mark} {name}" for name, mark in MARKS.items() if name in names]
     legend += [f"{_NEXT_LOAD} the next load"] if "load" in names else []
     yield f"  {'':<10}{', '.join(legend)}"
 
@@ -163,7 +164,7 @@ def _marks(spans: Sequence[OpSpan], begin_s: float, end_s: float, width: int) ->
         elif longest in loads[1::2]:
             marks += _NEXT_LOAD
         else:
-            marks += _MARKS[operation_name(longest.op)]
+            marks += MARKS[operation_name(longest.op)]
     return marks
 
 

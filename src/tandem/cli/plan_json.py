@@ -61,7 +61,7 @@ def answer_json(
             {
                 "change": entry.change,
                 "gain": entry.gain,
-                "base_job_tokens_per_s": entry.base_tokens_per_s,
+                "base_job_tokens_per_s": entry.base.tokens_per_s,
                 **_option(answer, entry.option),
             }
             for entry in answer.sensitivities

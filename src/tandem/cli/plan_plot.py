@@ -12,6 +12,7 @@ from tandem.spec.units import GIB, format_duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from tandem.planner.offline.answer import OfflineAnswer
 
@@ -22,7 +23,7 @@ _USES = {
     "slots": "tab:olive",
     "free": "lightgray",
 }
-_OPERATIONS = {
+OPERATIONS = {
     "before attention": "tab:cyan",
     "append": "tab:pink",
     "attention": "tab:green",
@@ -32,6 +33,7 @@ _OPERATIONS = {
     "routing": "teal",
     "experts": "limegreen",
     "MLP": "gold",
+    "columns of an MLP": "khaki",
     "residual": "silver",
     "embedding": "tab:brown",
     "head": "tab:purple",
@@ -40,7 +42,7 @@ _OPERATIONS = {
     "read": "peru",
     "queries": "tab:gray",
     "results": "black",
-    "tokens": "tab:red",
+    "tokens": "deeppink",
     "KV": "darkseagreen",
     "activations": "plum",
     "recomputed KV": "orchid",
@@ -89,14 +91,20 @@ def offline_tiers(answer: "OfflineAnswer") -> list[Tier]:
 
 
 def plot_plan(title: str, memory: Sequence[Tier], cycle: Cycle, path: Path, what: str) -> None:
-    """Draw the picture.
+    """Draw the picture; arguments as of `plan_figure`.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    save_picture(plan_figure(title, memory, cycle, what), path)
+
+
+def plan_figure(title: str, memory: Sequence[Tier], cycle: Cycle, what: str) -> "Figure":
+    """Memory, a cycle as a whole, and some layers of it.
 
     Args:
         title: what is planned, and for which machine.
         what: the cycle is, in words.
-
-    Raises:
-        ConfigError: the file cannot be written.
     """
     from matplotlib.figure import Figure
 
@@ -105,11 +113,11 @@ def plot_plan(title: str, memory: Sequence[Tier], cycle: Cycle, path: Path, what
     figure.suptitle(title, fontsize=10)
     _draw_tiers(tiers, memory)
     _draw_cycle(whole, cycle, 0.0, cycle.period_s)
-    whole.set_title(f"{what}, {format_duration(cycle.period_s)}", fontsize=9)
+    whole.set_title(f"{what}, {format_duration(cycle.period_s)}; how busy queues are", fontsize=9)
     first, begin_s, end_s = some_layers(cycle)
     _draw_cycle(layers, cycle, begin_s, end_s)
     layers.set_title(f"of it, {SHOWN_LAYERS} layers from layer {first} on", fontsize=9)
-    save_picture(figure, path)
+    return figure
 
 
 def _draw_tiers(axes: "Axes", memory: Sequence[Tier]) -> None:
@@ -126,9 +134,12 @@ def _draw_tiers(axes: "Axes", memory: Sequence[Tier]) -> None:
 
 
 def _draw_cycle(axes: "Axes", cycle: Cycle, begin_s: float, end_s: float) -> None:
-    """Bars of the operations by name; those that run at both bounds are cut there."""
-    queues = rows(cycle)
-    for name, colour in _OPERATIONS.items():
+    """Bars of the operations by name; those that run at both bounds are cut there. Only of queues
+    that run something in the cycle, each with the share of the time shown in which it does.
+    """
+    queues = [queue for queue in rows(cycle) if cycle.busy(queue, 0.0, cycle.period_s)]
+    names = [f"{queue.value}, {cycle.busy(queue, begin_s, end_s):.0%}" for queue in queues]
+    for name, colour in OPERATIONS.items():
         labelled = False
         for row, queue in enumerate(queues):
             bars = [
@@ -148,7 +159,7 @@ def _draw_cycle(axes: "Axes", cycle: Cycle, begin_s: float, end_s: float) -> Non
                     label=label,
                 )
                 labelled = True
-    axes.set_yticks(range(len(queues)), [queue.value for queue in queues])
+    axes.set_yticks(range(len(queues)), names)
     axes.set_ylim(len(queues) - 0.5, -0.5)
     axes.set_xlim(begin_s * 1e3, end_s * 1e3)
     axes.set_xlabel("ms", fontsize=8)

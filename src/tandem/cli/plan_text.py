@@ -105,12 +105,14 @@ def _slow_type(question: Question) -> Iterator[str]:
 
 def _memory(answer: Answer) -> Iterator[str]:
     device = "the host's memory" if answer.question.host_only else "the accelerator"
+    steps = f"in steps of {answer.question.max_num_batched_tokens} tokens"
     if answer.spare_bytes >= 0:
-        yield f"Fits {device}, with {format_size(answer.spare_bytes)} to spare for more KV."
+        spare = format_size(answer.spare_bytes)
+        yield f"Fits {device}, with {spare} to spare for more KV {steps}."
     else:
         yield (
             f"Does not fit {device}: {format_size(-answer.spare_bytes)} too large with one "
-            "request's KV."
+            f"request's KV {steps}."
         )
     yield f"Best: {described(answer.question, answer.chosen)}"
     yield ""

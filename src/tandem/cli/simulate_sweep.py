@@ -11,6 +11,8 @@ from tandem.spec.hardware import HardwareSpec
 from tandem.spec.units import is_count
 
 RATES, GENERATE, HOST_CORES = "--rates", "--generate", "--host-cores"
+_MOST_CORES = 1024
+"""Of a host: four times what two sockets have today."""
 _COUNTS = re.compile(r"\d+(,\d+)+")
 
 
@@ -36,7 +38,7 @@ def read_sweep(
     if _COUNTS.fullmatch(generate):
         sweeps.append(Sweep(GENERATE, _numbers(GENERATE, generate, _count)))
     if host_cores is not None:
-        sweeps.append(Sweep(HOST_CORES, _numbers(HOST_CORES, host_cores, _count)))
+        sweeps.append(Sweep(HOST_CORES, _numbers(HOST_CORES, host_cores, _cores)))
     if len(sweeps) > 1:
         flags = " and ".join(sweep.flag for sweep in sweeps)
         raise ConfigError(f"{flags} are both lists; vary one thing at a time", param="rates")
@@ -86,6 +88,16 @@ def _rate(text: str) -> float | None:
     except ValueError:
         return None
     return value if 0 < value < float("inf") else None
+
+
+def _cores(text: str) -> int | None:
+    count = _count(text)
+    if count is not None and count > _MOST_CORES:
+        raise ConfigError(
+            f"--host-cores {count}: no host has more than {_MOST_CORES} cores; name fewer",
+            param="host_cores",
+        )
+    return count
 
 
 def _count(text: str) -> int | None:

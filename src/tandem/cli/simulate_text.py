@@ -110,10 +110,7 @@ def runs_text(
         )
     yield from (f"note: {note}" for note in first.workload.notes)
     yield from basis
-    plans = dict.fromkeys(run.plan_text for run in runs)
-    by_rate = flag == RATES and first.option is not None
-    of = f" for {max(run.value or 0 for run in runs):g} requests/s" if by_rate else ""
-    yield from (f"plan{of}: {plan}" for plan in plans)
+    yield from _plans(flag, runs)
     yield ""
     if flag is None:
         yield from _one(first.outcome, first)
@@ -124,6 +121,18 @@ def runs_text(
     idle = [f"{run.value:g}" for run in runs if not run.outcome.busy["CPU"]]
     if flag == HOST_CORES and idle:
         yield f"with {', '.join(idle)}: the plan leaves the host's cores idle, none found is faster"
+
+
+def _plans(flag: str | None, runs: Sequence[Run]) -> Iterator[str]:
+    """Each with what it serves, if there are several, or if it was made for one rate of many."""
+    served: dict[str, list[str]] = {}
+    for run in runs:
+        served.setdefault(run.plan_text, []).append(f"{run.value or 0:g}")
+    for plan, values in served.items():
+        of = f" for {', '.join(values)} {_HEADINGS[flag]}" if len(served) > 1 else ""
+        if flag == RATES and runs[0].option is not None:
+            of = f" for {max(run.value or 0 for run in runs):g} {_HEADINGS[flag]}"
+        yield f"plan{of}: {plan}"
 
 
 # --- one run --------------------------------------------------------------------------------------

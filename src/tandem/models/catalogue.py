@@ -100,6 +100,5 @@ def _unknown(model: str, entries: tuple[KnownModel, ...], error: ModelError) -> 
     near = difflib.get_close_matches(_plain(model).rpartition("/")[2], names, n=3, cutoff=0.5)
     hint = f"known by name and near it: {', '.join(near)}"
     if not near:
-        families = {entry.config.path: entry.name for entry in reversed(entries)}.values()
-        hint = f"known by name are, among others, {', '.join(sorted(families))} (docs/plan.md)"
+        hint = f"known by name are {', '.join(sorted(names))}"
     return ModelError(f"{error.message.partition('; ')[0]}, and no known model; {hint}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from tandem.memory.host_default import default_host_blocks
@@ -18,10 +17,12 @@ from tandem.planner.policies import POLICIES, Policy, find_policy
 from tandem.planner.question import Question
 from tandem.planner.rates import Rates
 from tandem.planner.relaxation.bounded import Ceiling
+from tandem.planner.search.families import unlike_first
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
 from tandem.planner.while_young import more_while_young
 from tandem.spec.errors import ConfigError
+from tandem.spec.model import ModelSpec
 from tandem.spec.units import duration_to_allow, format_duration, format_size
 
 if TYPE_CHECKING:  # of what is looked for when the plan has been told, or of few questions
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # of what is looked for when the plan has been told, or of fe
     from tandem.planner.sensitivity import Sensitivity
 
 _NUM_ALTERNATIVES = 3
+_OF_EXPERTS = ("n-cpu-moe",)
 _ALIKE = 0.01
 """Relative difference of predictions that are as good as equal."""
 
@@ -50,8 +52,9 @@ class Answer:
     What is beside the plan, from the ceiling on, is as empty as its defaults until it is known.
 
     Attributes:
-        spare_bytes: accelerator memory left if all weights and one request's KV lay there; negative
-            if they do not fit.
+        spare_bytes: accelerator memory left if all weights and one request's KV lay there, beside
+            the workspace of the question's steps, which may be smaller under another policy;
+            negative if they do not fit.
         device, host: use of each memory by the chosen option.
         cpu_memory_bytes: of the host's memory, what an engine must be told to fill that is started
             by flags; None: it comes to as much KV there by itself.
@@ -148,11 +151,8 @@ def answer(
         alternatives=beside.alternatives,
         exposure=beside.exposure,
         ceiling=search.ceiling(policy, chosen.candidate.step_tokens),
-        sensitivities=beside.sensitivities,
-        policies=tuple(
-            replace(result, option=chosen) if result.policy.name == policy.name else result
-            for result in policies
-        ),
+        sensitivities=_with_base(beside.sensitivities, policy, in_step),
+        policies=tuple(_with_plan(result, policy, chosen, question) for result in policies),
         robustness=beside.robustness,
     )
 
@@ -236,8 +236,7 @@ def _beside(
     from tandem.planner.wrong_rates import numbers
 
     search.begin_ceiling(policy, chosen.candidate.step_tokens)
-    others = distinct(chosen, in_step.alternatives(policy, chosen))
-    alternatives = tuple(islice(others, _NUM_ALTERNATIVES))
+    alternatives = _shown(chosen, in_step.alternatives(policy, chosen))
     gains = begin_sensitivities(search, policy, in_step, chosen, aside)
     exposed = _exposure(search, chosen) if numbers(search.question) else None
     return _Beside(
@@ -257,6 +256,17 @@ def _found(beside: _Beside, policies: Iterable[PolicyResult]) -> Iterator[Candid
     yield from (case.best.candidate for case in cases if case.best is not None)
 
 
+def _with_base(
+    found: "Iterable[Sensitivity]", policy: Policy, in_step: InStep
+) -> "tuple[Sensitivity, ...]":
+    """Against the fastest option that is known for this machine by now, of which those of larger
+    ones may be where they fit.
+    """
+    entries = tuple(found)
+    base = in_step.fastest(policy, (entry.option.candidate for entry in entries))
+    return entries if base is None else tuple(replace(entry, base=base) for entry in entries)
+
+
 def _exposure(search: Search, chosen: Option) -> "Exposure":
     from tandem.planner.exposure import exposure
 
@@ -267,6 +277,13 @@ def _exposure(search: Search, chosen: Option) -> "Exposure":
         return InStep(there).closely(option).tokens_per_s, in_time
 
     return exposure(search.question, chosen.tokens_per_s, speed)
+
+
+def _shown(chosen: Option, options: Iterable[Option]) -> tuple[Option, ...]:
+    """As few as people read: of different families, as far as there are any; in their order."""
+    others = list(distinct(chosen, options))
+    shown = unlike_first(chosen.candidate, others)[:_NUM_ALTERNATIVES]
+    return tuple(option for option in others if option in shown)
 
 
 def distinct(chosen: Option, options: Iterable[Option]) -> Iterator[Option]:
@@ -323,14 +340,39 @@ def choose(
 
 
 def compare_policies(search: Search, in_step: InStep | None = None) -> tuple[PolicyResult, ...]:
-    """The best option of every policy that can be executed; arguments as of `choose`."""
+    """The best option of every policy that means something for the model; arguments as of
+    `choose`.
+    """
     in_step = in_step or InStep(search)
     precision = search.question.precision
-    policies = [policy.for_weights(precision) for policy in POLICIES.values()]
+    policies = [policy.for_weights(precision) for policy in _meant_for(search.question.model)]
     # those that allow the least first: what is found under them is known to those that allow more
     in_turn = sorted(policies, key=lambda policy: sum(map(policy.contains, policies)))
     found = {policy.name: in_step.choice(policy) for policy in in_turn}
     return tuple(PolicyResult(policy, found[policy.name]) for policy in policies)
+
+
+def _meant_for(model: ModelSpec) -> list[Policy]:
+    """Policies that are about such a model: of one without experts, none that places these."""
+    return [
+        policy
+        for policy in POLICIES.values()
+        if model.experts is not None or policy.name not in _OF_EXPERTS
+    ]
+
+
+def _with_plan(
+    result: PolicyResult, policy: Policy, chosen: Option, question: Question
+) -> PolicyResult:
+    """Of the plan's policy, the plan; so of others that allow it, unless theirs is faster: what is
+    known by all is told of each.
+    """
+    own = result.option
+    if result.policy.name != policy.name:
+        allowed = result.policy.allows(chosen.candidate, question.movable_layers)
+        if not allowed or (own is not None and own.tokens_per_s > chosen.tokens_per_s):
+            return result
+    return replace(result, option=chosen)
 
 
 def online_plan(search: Search, option: Option) -> OnlinePlan:

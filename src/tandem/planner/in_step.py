@@ -18,6 +18,7 @@ from tandem.planner.places import num_places
 from tandem.planner.policies import GPU_ONLY_BESIDE_CPU, POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.search.candidates import Candidates
+from tandem.planner.search.families import family, unlike_first
 from tandem.planner.search.kinds import Kind
 from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
@@ -28,6 +29,10 @@ _NEAR = 0.7
 """Of the tokens per second of the best plan by rank, what others must reach to be lived through."""
 _STARTS, _OTHERS = 3, 6
 """Plans that are changed while that makes the job shorter, and those of other kinds to show."""
+_UNLIKE, _LOOKED_THROUGH = 3, 12
+"""Families to show, and where fewer than these are known, among how many of the best by rank of
+other kinds more are looked for.
+"""
 _FEWER, _SHARED_OUT = 2, 1 / 7
 """On the accelerator, how many requests fewer are tried for even waves; and of those there, the
 share that changes places.
@@ -190,6 +195,25 @@ class InStep:
             return []
         return [each for each in found if each.tokens_per_s >= _FINALISTS * found[0].tokens_per_s]
 
+    def fastest(self, policy: Policy, known: Iterable[Candidate]) -> Option | None:
+        """Of all that is known of a policy, however simple; None: nothing is.
+
+        Args:
+            known: candidates that were found elsewhere, as for machines much like this one.
+        """
+        if is_in_step(self._search.question):
+            found = self.finalists(policy)[:1]
+        else:
+            best = self._search.best(policy)
+            found = [] if best is None else [best]
+        found += self._looked_at(known, policy)
+        return max(found, key=lambda option: option.tokens_per_s, default=None)
+
+    def _looked_at(self, known: Iterable[Candidate], policy: Policy) -> list[Option]:
+        """Those of them that are possible here."""
+        tried = (self._search.tried(candidate, policy) for candidate in dict.fromkeys(known))
+        return [self.closely(option) for option in tried if option is not None]
+
     def better(self, chosen: Option, policy: Policy, known: Iterable[Candidate]) -> Option | None:
         """What takes the chosen one's place, of all that is known by now: the simplest of those
         whose job is about as short as the shortest, as that one was of fewer; None: it still is.
@@ -199,26 +223,29 @@ class InStep:
         """
         if not is_in_step(self._search.question):
             return None
-        tried = (self._search.tried(candidate, policy) for candidate in dict.fromkeys(known))
-        found = [chosen, *(self.closely(option) for option in tried if option is not None)]
+        found = [chosen, *self._looked_at(known, policy)]
         best = _simplest(found)
         return None if best.candidate == chosen.candidate else best
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
-        """The best option of other kinds, best first; some may be faster by as little as
-        predictions do not tell, and less simple.
+        """The best option of other kinds, best first, among them those that are least alike; some
+        may be faster by as little as predictions do not tell, and less simple.
         """
         others = self._search.alternatives(policy, chosen)
         if not is_in_step(self._search.question):
+            others = islice(others, _LOOKED_THROUGH)
             return (each for each in others if each.tokens_per_s <= chosen.tokens_per_s)
         kind, bests = self._search.kind, dict[Kind, Option]()
         for option in _best_first(self._found.values()):
             if self._search.tried(option.candidate, policy) is not None:
                 bests.setdefault(kind(option.candidate), option)
         bests.pop(kind(chosen.candidate), None)
-        ranked = (self.of(option) for option in islice(others, _OTHERS))
-        found = {option.candidate: option for option in (*bests.values(), *ranked)}
-        return iter(_best_first(map(self.closely, _best_first(found.values())[:_OTHERS])))
+        families = {family(each.candidate) for each in (chosen, *bests.values())}
+        looked_through = _OTHERS if len(families) > _UNLIKE else _LOOKED_THROUGH
+        ranked = unlike_first(chosen.candidate, islice(others, looked_through))[:_OTHERS]
+        found = {each.candidate: each for each in (*bests.values(), *map(self.of, ranked))}
+        unlike = unlike_first(chosen.candidate, _best_first(found.values()))
+        return iter(_best_first(map(self.closely, unlike[:_OTHERS])))
 
     def _of_policies(self, policy: Policy) -> Iterator[Option]:
         """The best option found under each policy that allows less."""

@@ -12,9 +12,7 @@ from tandem.planner.in_step import InStep
 from tandem.planner.option import Option
 from tandem.planner.policies import Policy
 from tandem.planner.question import Question
-from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
-from tandem.planner.search.simplicity import complexity
 from tandem.spec.hardware import HostFacts
 
 _MORE_BYTES, _MORE_BYTES_PER_S, _MORE_CORES = 10**9, 10e9, 8
@@ -27,20 +25,23 @@ _REACHED_SHARE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """A larger machine and its option, chosen as that of this machine.
+    """A larger machine and the fastest option known for it.
 
     Attributes:
-        gain: its tokens per second over those of this machine's chosen option, less 1.
+        base: the fastest one known for this machine. What is chosen may be slower by as little as
+            makes it worth being simpler, which is no gain of the larger machine.
     """
 
     change: str
     option: Option
-    gain: float
+    base: Option
 
     @property
-    def base_tokens_per_s(self) -> float:
-        """Of this machine's chosen option."""
-        return self.option.tokens_per_s / (1 + self.gain)
+    def gain(self) -> float:
+        """Tokens per second over those of the fastest option for this machine, less 1. A faster
+        link may come to a small loss: its copies take host memory from the CPU.
+        """
+        return self.option.tokens_per_s / self.base.tokens_per_s - 1
 
 
 def begin_sensitivities(
@@ -54,9 +55,12 @@ def begin_sensitivities(
     assert ranked is not None, "something was chosen"
     near = (option.candidate for option in in_step.finalists(policy)[:_NEAR])
     known = list(dict.fromkeys([chosen.candidate, ranked.candidate, *near]))
+    base = in_step.fastest(policy, [chosen.candidate])
+    assert base is not None, "what was chosen is one"
+    here = chosen.candidate, base.candidate
     search.hopeless()  # found once for all larger machines
     return [
-        aside.begin(partial(_larger, search, policy, chosen, known, change, larger))
+        aside.begin(partial(_larger, search, policy, base, known, here, change, larger))
         for change, larger in larger_machines(search.question)
     ]
 
@@ -64,22 +68,18 @@ def begin_sensitivities(
 def _larger(
     search: Search,
     policy: Policy,
-    chosen: Option,
+    base: Option,
     known: Sequence[Candidate],
+    here: Sequence[Candidate],
     change: str,
     larger: Question,
 ) -> Sensitivity | None:
     there = Search(larger, like=search, known=known)
     in_step = InStep(there)
-    found, same = in_step.bests(policy, known), there.tried(chosen.candidate, policy)
-    if not found:
-        return None
-    if same is not None:  # of plans told apart in large steps, it may be the better by a little
-        found.append(in_step.closely(same))
-    most = max(option.tokens_per_s for option in found)
-    least = max(AS_FAST * most, min(most, chosen.tokens_per_s))
-    option = min((each for each in found if each.tokens_per_s >= least), key=complexity)
-    return Sensitivity(change, option, option.tokens_per_s / chosen.tokens_per_s - 1)
+    in_step.bests(policy, known)
+    # of plans told apart in large steps, those of this machine may be better by a little
+    option = in_step.fastest(policy, here)
+    return None if option is None else Sensitivity(change, option, base)
 
 
 def larger_machines(question: Question) -> Iterator[tuple[str, Question]]:

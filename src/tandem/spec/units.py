@@ -41,9 +41,20 @@ def _parse_size(text: str, param: str | None, examples: str) -> int:
     size = _product(match, factor)
     if size is None:
         raise ConfigError(
-            f"{shown(text)} is not a size{_of(param)}; write for example {examples}", param=param
+            f"{shown(text)} {_fault(text, 'a size')}{_of(param)}; write for example {examples}",
+            param=param,
         )
     return int(size)
+
+
+def _fault(text: str, meant: str, *, needs_unit: bool = False) -> str:
+    """What is wrong with it, as far as it can be told."""
+    if re.match(r"\s*-\s*\d", text):
+        return "is below 0"
+    number = _SIZE.fullmatch(text)
+    if needs_unit and number and not number.group(2) and _product(number, 1) is not None:
+        return "has no unit"
+    return f"is not {meant}"
 
 
 def _product(match: re.Match[str] | None, factor: float | None) -> float | None:
@@ -102,7 +113,9 @@ def parse_rate_bytes_per_s(text: str, *, param: str | None = None) -> float:
     rate = _product(match, factor)
     if rate is None or rate < 1:  # a byte per second: less is a slip, and times overflow
         raise ConfigError(
-            f"{shown(text)} is not a rate{_of(param)}; write for example 3.5GB/s", param=param
+            f"{shown(text)} {_fault(text, 'a rate', needs_unit=True)}{_of(param)}; "
+            "write for example 3.5GB/s",
+            param=param,
         )
     return rate
 
@@ -118,7 +131,8 @@ def parse_duration_s(text: str, *, param: str | None = None) -> float:
     seconds = _product(match, factor)
     if not seconds:
         raise ConfigError(
-            f"{shown(text)} is not a duration{_of(param)}; write for example 100ms or 0.5s",
+            f"{shown(text)} {_fault(text, 'a duration', needs_unit=True)}{_of(param)}; "
+            "write for example 100ms or 0.5s",
             param=param,
         )
     return seconds

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.cli.conftest import Commands
 
 from tandem.cli.engine_flags import ENGINE_FLAGS
-from tandem.models.catalogue import CATALOGUE
+from tandem.models.catalogue import CATALOGUE, known_models
 from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import read_plan
 from tandem.plan.weights import homes_by_layer
@@ -260,12 +260,13 @@ def test_a_trace_s_requests_come_at_a_rate_unless_they_have_times(
         (["--accelerator", "rtx4900"], "unknown accelerator 'rtx4900'; nearest: rtx4090"),
         (["--accelerator", "a10g", "--host", "g5.4xl"], "'g5.4xl'; nearest: g5.4xlarge"),
         (["--accelerator", "a10g", "--gpu-memory", "24"], "'24' has no unit (--gpu-memory)"),
-        (["--accelerator", "a10g", "--cpu-memory", "-4GiB"], "'-4GiB' is not a size"),
+        (["--accelerator", "a10g", "--cpu-memory", "-4GiB"], "'-4GiB' is below 0 (--cpu-mem"),
         (["--accelerator", "a10g", "--gpu-memory", "80GiB"], "--gpu-memory 80.0 GiB is more than"),
         (
             ["--accelerator", "a10g", "--tpot-bound", "100"],
-            "'100' is not a duration (--tpot-bound)",
+            "'100' has no unit (--tpot-bound); write for example 100ms or 0.5s",
         ),
+        (["--accelerator", "a10g", "--disk", "3.5"], "'3.5' has no unit (--disk); write"),
         (["--accelerator", "a10g", "--disk", "3GB"], "'3GB' is not a rate (--disk); write"),
         (["--accelerator", "a10g", "--disk", "3/s"], "'3/s' is not a rate (--disk); write"),
         (["--accelerator", "a10g", "--disk", "0GB/s"], "'0GB/s' is not a rate (--disk); write"),
@@ -314,6 +315,10 @@ def test_an_unknown_model_and_an_empty_trace_are_one_line(
     ran = commands.run("plan", "lama-3.1-8b", "--accelerator", "a10g")
     assert (ran.status, ran.err.count("\n")) == (2, 1)
     assert "near it: llama-3.1-8b" in ran.err
+    unlike = commands.run("plan", "xyzzy", "--accelerator", "a10g")
+    assert (unlike.status, unlike.err.count("\n")) == (2, 1)
+    for known in known_models():
+        assert re.search(rf"[ ,]{re.escape(known.name)}[,\n]", unlike.err)
     empty = tmp_path / "empty.csv"
     empty.touch()
     ran = commands.run("plan", "opt-6.7b", "--accelerator", "a10g", "--trace", str(empty))
@@ -389,7 +394,7 @@ def test_a_bound_between_tokens_is_kept_by_requests_of_one(commands: Commands) -
 def test_policies_of_requests_of_one_token_have_no_time_per_token(commands: Commands) -> None:
     ran = commands.run(*ONE_TOKEN, "--compare-policies")
     policies = ran.out.partition("\nPolicies")[2]
-    assert re.search(r"\n  auto +\d+(\.\d+)? tokens/s  \d+ at once\n", policies)
+    assert re.search(r"\n  auto +\d+(\.\d+)? tokens/s  \d+ at once  \S+: .+\n", policies)
     assert "per token" not in policies
     symmetric = r"\n  symmetric +in cohorts, which are of no use to those that generate a single"
     assert re.search(symmetric, policies)

@@ -7,6 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import Commands
+from tests.unit.planner.questions import ask
+
+from tandem.cli.plan_gantt import MARKS
+from tandem.cli.plan_plot import OPERATIONS, Tier, plan_figure
+from tandem.plan.program import Queue
+from tandem.planner.candidate import Candidate
+from tandem.planner.cycle import decode_cycle
 
 PLAN = (
     "plan", "opt-30b", "--accelerator", "a4000", "--requests", "100", "--policy", "ride-along",
@@ -81,6 +88,31 @@ def test_a_picture_is_written(commands: Commands, tmp_path: Path) -> None:
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = (int.from_bytes(head[at : at + 4], "big") for at in (16, 20))
     assert (width, height) == (1210, 880)
+
+
+def test_a_picture_has_a_row_for_each_queue_that_is_busy_and_says_how_much(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    question = ask(requests=8)
+    cycle = decode_cycle(question, Candidate("gpu-only", 0, 4, 0))
+    assert not cycle.on(Queue.WEIGHTS)
+    figure = plan_figure("a plan", [Tier("host", {"KV": 1})], cycle, "one cycle")
+    _, whole, layers = figure.axes
+    for axes in (whole, layers):
+        shown = [label.get_text() for label in axes.get_yticklabels()]
+        queues = [text.partition(",")[0] for text in shown]
+        busy = [queue for queue in Queue if cycle.busy(queue, 0.0, cycle.period_s)]
+        assert sorted(queues) == sorted(queue.value for queue in busy)
+        assert Queue.WEIGHTS.value not in queues
+        assert all(re.fullmatch(r"\w+, \d+%", text) for text in shown)
+    shares = {label.get_text() for label in whole.get_yticklabels()}
+    share = cycle.busy(Queue.ACCEL, 0.0, cycle.period_s)
+    assert f"{Queue.ACCEL.value}, {share:.0%}" in shares
+
+
+def test_operations_are_told_apart_by_mark_and_by_colour() -> None:
+    assert set(MARKS) == set(OPERATIONS)
+    assert len(set(MARKS.values())) == len(MARKS)
+    assert len(set(OPERATIONS.values())) == len(OPERATIONS)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,23 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 from tests.unit.cli.conftest import Commands
 
+from tandem.cli.plan_beside import sensitivity_lines
 from tandem.planner.candidate import Candidate, Strategy
 from tandem.planner.option import Option
 from tandem.planner.rates import Prediction
 from tandem.planner.search.simplicity import drawback
+from tandem.planner.sensitivity import Sensitivity
 
 USUAL = ("--max-num-batched-tokens", "2048")  # in smaller steps there is no cohort
 COHORTS = ("plan", "llama-2-7b", "--accelerator", "t4", "--policy", "rendezvous", *USUAL)
+SIZES = ("256", "8192")
 FITS = ("plan", "llama-3.1-8b", "--accelerator", "a10g", "--host", "g5.4xlarge")
 
 
@@ -41,7 +45,8 @@ def test_what_plans_are_compared_by_is_said_where_it_is_not_the_throughput(
     assert more is not None
     base = float(more[2]) / (1 + float(more[3]) / 100)
     gained_over = re.fullmatch(
-        re.escape(basis) + r"(?:; gains are over the (\d+) of the fastest plan for this machine)?",
+        re.escape(basis)
+        + r"(?:; gains are over the (\d+) of the fastest plan known for this machine)?",
         more[1],
     )
     assert gained_over is not None
@@ -74,6 +79,56 @@ def test_a_larger_machine_s_placement_is_said_where_it_is_another(commands: Comm
     assert "    then " not in alike
 
 
+def test_what_a_simpler_plan_gives_up_is_no_gain_of_a_larger_machine(commands: Commands) -> None:
+    out = commands.run(*FITS, "--tpot-bound", "500ms").out
+    planned = re.search(r"\nRejected \(of the job, where this plan makes (\d+) tokens/s", out)
+    assert planned is not None
+    rejected = re.findall(r"^    (\d+) tokens/s, .*busy", out, re.MULTILINE)
+    fastest = max(map(int, rejected))
+    assert fastest > int(planned[1]) * 1.005
+    over = re.search(r"\nWith more .*; gains are over the (\d+) of the fastest plan known", out)
+    assert over is not None
+    assert int(over[1]) >= fastest
+    assert re.search(r"\n  \+8 cores +no difference\n", out)
+
+
+def test_whether_a_model_fits_is_said_of_steps_of_a_size(commands: Commands) -> None:
+    asked = ("plan", "llama-3.1-8b", "--requests", "10", "--max-num-batched-tokens")
+    lacks = re.compile(r"\nDoes not fit .*: (.*) too large with .* in steps of (\d+) tokens\.\n")
+    spare = re.compile(r"\nFits .*, with (.*) to spare for more KV in steps of (\d+) tokens\.\n")
+    for card, said in (("t4", lacks), ("a10g", spare)):
+        found = [said.search(commands.run(*asked, n, "--accelerator", card).out) for n in SIZES]
+        sizes = {match[2]: match[1] for match in found if match}
+        assert tuple(sizes) == SIZES
+        assert len(set(sizes.values())) == len(SIZES)
+
+
+def test_what_each_policy_comes_to_is_said(commands: Commands) -> None:
+    out = commands.run(*FITS, "--tpot-bound", "500ms", "--compare-policies").out
+    _, _, policies = out.partition("\nPolicies")
+    best = re.search(r"\nBest: ([^,]+), ", out)
+    assert best is not None
+    assert re.search(rf"\n  auto +\d+ tokens/s .* at once  {re.escape(best[1])}\n", policies)
+    plan = re.escape(best[1].partition(":")[0])
+    assert re.search(
+        rf"\n  gpu-only +\d+ tokens/s .* at once  {plan}, the plan of 'auto'", policies
+    )
+    assert re.search(r"\n  simple +\d+ tokens/s .* at once  ride-along: ", policies)
+    assert "n-cpu-moe" not in policies
+
+
+def test_nobody_is_said_to_lose_by_more_of_a_resource() -> None:
+    def line(rate: float) -> str:
+        option = Option(Candidate("gpu-only", 0, 1, 0), cast("Prediction", None), rate)
+        base = replace(option, in_step_per_s=100.0)
+        (line,) = sensitivity_lines([(Sensitivity("+1 link", option, base), "here")], "here")
+        return line.split(maxsplit=2)[2]
+
+    assert line(98.0) == "no gain"
+    assert line(99.8) == line(100.2) == "no difference"
+    assert line(102.0) == "102 tokens/s (+2.0%)"
+
+
 def test_what_makes_a_plan_less_simple_is_said() -> None:
     def option(
         strategy: Strategy, streamed: int, tpot_s: float = 0.5, rate: float = 100.0
@@ -90,6 +145,20 @@ def test_what_makes_a_plan_less_simple_is_said() -> None:
     assert drawback(plain, plain) == "with a longer job"
     faster = option("gpu-only", 1, rate=100.8)
     assert drawback(faster, plain) == "no better as far as predictions tell"
+
+
+def test_a_rejected_plan_that_is_slower_is_said_to_be(commands: Commands) -> None:
+    out = commands.run(*FITS, "--tpot-bound", "500ms").out
+    planned = re.search(r"\nRejected \(of the job, where this plan makes (\d+) tokens/s", out)
+    assert planned is not None
+    rejected = re.findall(r"^    (\d+) tokens/s, (.*): .* busy", out, re.MULTILINE)
+    assert len(rejected) == 3
+    for rate, why in rejected:
+        if int(rate) < int(planned[1]):
+            assert re.fullmatch(r"\d+\.\d% less", why)
+        elif int(rate) > int(planned[1]):
+            assert re.fullmatch(r"\d+\.\d% more, but by a less simple strategy", why)
+    assert min(int(rate) for rate, _ in rejected) < int(planned[1])
 
 
 def test_a_type_that_is_slow_there_is_said_first(commands: Commands) -> None:

@@ -1,5 +1,6 @@
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -330,6 +331,21 @@ def test_no_rate_is_planned_for_steps_that_are_chosen_as_they_come(commands: Com
     assert runs["--strategy", "auto"]["planned_tokens_per_s"] is None
 
 
+def test_each_of_several_plans_says_which_values_it_serves(commands: Commands) -> None:
+    asked = ("simulate", "llama-3.1-8b", "--accelerator", "t4", "--requests", "40")
+    ran = commands.run(*asked, "--generate", "32", "--host-cores", "4,8,16")
+    plans = [line for line in ran.out.splitlines() if line.startswith("plan")]
+    served = [re.match(r"plan for ([\d, ]+) host cores: ", plan) for plan in plans]
+    assert len(plans) > 1
+    assert ", ".join(each[1] for each in served if each) == "4, 8, 16"
+    (alike,) = (
+        line
+        for line in commands.run(*SIMULATE, *FEW, "--host-cores", "2,4").out.splitlines()
+        if line.startswith("plan")
+    )
+    assert alike.startswith("plan: ")
+
+
 def test_rows_that_leave_the_host_idle_say_so(commands: Commands) -> None:
     ran = commands.run(*SIMULATE, *FEW, "--host-cores", "2,4,8")
     said = "with 2, 4, 8: the plan leaves the host's cores idle, none found is faster"
@@ -393,6 +409,7 @@ def test_plans_of_other_models_types_and_jobs_are_refused(
         (["--generate", "5,x"], "--generate '5,x' is no number of tokens"),
         (["--workload", "osc", "--generate", "5,6"], "--generate and --workload both say"),
         (["--host-cores", "2,2.5"], "'2.5' is not a number above 0"),
+        (["--host-cores", "4,100000"], "--host-cores 100000: no host has more than 1024 cores"),
         (["--rate", "0"], "--rate must be above 0"),
         (["--rate", "1e-320"], "at least 1e-06, not 1e-320"),
         (["--rates", "1,1e-320"], "at least 1e-06, not 1e-320"),

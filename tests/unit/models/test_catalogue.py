@@ -75,8 +75,8 @@ def test_a_directory_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.Mon
         ("meta-llama/Llama-3.1-9B", r"near it: llama-3.1-8b"),
         (
             "xyzzy",
-            r"there is no directory 'xyzzy', and no known model; known by name are, among others, "
-            r"gemma-2-2b, gemma-3-1b, llama-1-7b, .* \(docs/plan.md\)",
+            r"there is no directory 'xyzzy', and no known model; known by name are "
+            r"gemma-2-27b, gemma-2-2b, gemma-2-9b, gemma-3-12b, .*, qwen3-8b$",
         ),
     ],
 )

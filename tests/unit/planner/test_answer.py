@@ -10,6 +10,7 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Objective, Question
+from tandem.planner.search.families import family, unlike_first
 from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
 from tandem.spec.dtype import DType
@@ -39,7 +40,7 @@ def test_the_answer_ranks_what_it_rejects_and_prices_more_of_everything() -> Non
     assert min(entry.gain for entry in found.sensitivities) >= 0
     assert changes["+8 cores"] > 1.01 * found.chosen.tokens_per_s
     by_policy = {result.policy.name: result.option for result in found.policies}
-    assert list(by_policy) == list(POLICIES)
+    assert list(by_policy) == [name for name in POLICIES if name != "n-cpu-moe"]  # no experts
     assert by_policy["auto"] == found.chosen
     zero = by_policy["zero-inference"]
     assert zero is not None
@@ -66,6 +67,11 @@ def test_of_plans_as_fast_the_simpler_one_with_the_shorter_job_is_chosen(acceler
         option.tokens_per_s <= found.chosen.tokens_per_s * 1.0102 for option in best.values()
     )
     assert found.job_s < 1.5 * 1000 * 128 / found.chosen.tokens_per_s
+
+
+def test_a_policy_of_experts_is_compared_where_there_are_some() -> None:
+    found = answer(ask("qwen3-30b-a3b", "rtx4090", requests=20), compare=True)
+    assert [result.policy.name for result in found.policies] == list(POLICIES)
 
 
 def test_what_limits_is_read_from_sweeps_with_prompts_as_well() -> None:
@@ -117,6 +123,26 @@ def test_what_was_rejected_is_no_twin_of_anything_else(question: Question) -> No
         for other in shown[:index]:
             same = option.candidate._replace(streamed=0) == other.candidate._replace(streamed=0)
             assert not same or abs(option.tokens_per_s / other.tokens_per_s - 1) >= 0.01
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency"])
+@pytest.mark.parametrize("model", ["opt-13b", "opt-30b"])
+def test_what_was_rejected_is_of_other_families(model: str, objective: Objective) -> None:
+    question = ask(model, host="g5.4xlarge", objective=objective, step_sizes=(256, 1024, 2048))
+    found = answer(question)
+    shown = [found.chosen, *found.alternatives]
+    assert len({family(option.candidate) for option in shown}) == len(shown) == 4
+    rates = [option.tokens_per_s for option in found.alternatives]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_of_a_family_more_are_shown_where_there_are_no_others() -> None:
+    first, *_ = answer(ask(SMALL)).alternatives
+    own = first.candidate
+    other = replace(first, candidate=own._replace(on_disk=1))
+    twins = [replace(first, candidate=own._replace(device_rows=rows)) for rows in (7, 8)]
+    assert unlike_first(own, [*twins, other]) == [other, *twins]
+    assert unlike_first(other.candidate, [*twins, other]) == [twins[0], twins[1], other]
 
 
 @pytest.mark.parametrize("objective", ["throughput", "latency"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 from tests.unit.planner.questions import SMALL, ask
 
 from tandem.planner.candidate import Candidate, candidate_of
@@ -45,7 +46,7 @@ def test_no_more_prompts_are_read_than_sweeps_have_room_for() -> None:
     assert ended.most == pytest.approx(256 / 512)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.integers(1, 120), st.integers(0, 250), st.sampled_from(["rendezvous", "asymmetric"]))
 def test_no_candidate_has_more(device: int, hosted: int, strategy: str) -> None:
     assert strategy in ("rendezvous", "asymmetric")
@@ -59,7 +60,7 @@ def test_no_candidate_has_more(device: int, hosted: int, strategy: str) -> None:
     assert pace.finished <= found.most * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.data())
 def test_a_range_lies_around_its_members(data: st.DataObject) -> None:
     def drawn(least: int) -> tuple[Range, int]:

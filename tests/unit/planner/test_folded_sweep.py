@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 
 from tandem.plan.program import LaneShape, OpKind, ProgramOp
 from tandem.plan.sweep_layers import SweepLayers
@@ -69,7 +70,7 @@ def told(
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.data(), models())
 def test_groups_are_those_of_every_layer(
     data: st.DataObject, model: tuple[tuple[int, ...], frozenset[int]]

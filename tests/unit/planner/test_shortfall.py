@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 from tests.unit.planner.questions import SMALL, alone, ask, short, with_disk
 
 from tandem.models.catalogue import plannable_spec
@@ -122,7 +123,7 @@ def anything_fits(question: Question) -> bool:
     return next(Candidates(question, Footprint(question)).of(AUTO), None) is not None
 
 
-@settings(max_examples=15)
+@settings(max_examples=scaled(15))
 @given(too_small())
 def test_named_values_do_as_they_are_written_and_less_does_not(question: Question) -> None:
     assume(not anything_fits(question))

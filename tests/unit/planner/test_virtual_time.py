@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 
 from tandem.plan.program import LaneShape, OpKind, Part, ProgramOp, Queue
 from tandem.plan.sweep_layers import SweepLayers
@@ -106,7 +107,7 @@ ELSEWHERE = [
 ]
 
 
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 @given(
     times=st.fixed_dictionaries({name: st.floats(0.001, 2.0) for name in KEYS}),
     lane=st.sampled_from([BOTH, DEVICE]),
@@ -123,7 +124,7 @@ def test_a_first_sweep_lived_through_in_part_leaves_the_queues_as_they_will_be(
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @given(data=st.data(), lane=st.sampled_from([BOTH, DEVICE]), elsewhere=st.sampled_from(ELSEWHERE))
 def test_a_sweep_that_follows_itself_takes_as_long_as_one_of_many(
     data: st.DataObject, lane: LaneShape, elsewhere: Elsewhere

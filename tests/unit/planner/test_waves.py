@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import scaled
 
 from tandem.planner.sweep_times import SweepTimes
 from tandem.planner.wave_parts import part_of
@@ -141,7 +142,7 @@ def test_a_few_requests_are_lived_through_one_by_one() -> None:
     assert part_of(whole, shapes) == (whole, shapes)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(
     shapes=st.lists(st.builds(RequestShape, st.integers(1, 200), st.integers(1, 90)), min_size=1),
     pools=st.tuples(st.integers(0, 60), st.integers(1, 60)),

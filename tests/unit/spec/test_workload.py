@@ -206,14 +206,19 @@ def test_a_file_that_is_not_there_is_one_error(tmp_path: Path) -> None:
 def test_durations_and_sizes_need_units() -> None:
     assert parse_duration_s("100ms") == pytest.approx(0.1)
     assert parse_duration_s("2 min") == 120
-    for text in ("100", "0s", "-1s", "1 year"):
-        with pytest.raises(ConfigError, match="is not a duration; write for example 100ms"):
+    faults = {"100": "has no unit", "-1s": "is below 0", "0s": "is not a dur", "1 year": "is not a"}
+    for text, fault in faults.items():
+        with pytest.raises(ConfigError, match=rf"^'{text}' {fault}.*; write for example 100ms"):
             parse_duration_s(text)
+    rates = {"3.5": "has no unit", "-1GB/s": "is below 0", "3GB": "is not a rate", "0GB/s": "is no"}
+    for text, fault in rates.items():
+        with pytest.raises(ConfigError, match=rf"^'{text}' {fault}.*; write for example 3\.5GB/s"):
+            parse_rate_bytes_per_s(text)
     assert parse_size_with_unit("2GiB") == 2 << 30
     with pytest.raises(ConfigError, match="'24' has no unit; write for example 24GiB"):
         parse_size_with_unit("24")
     with pytest.raises(
-        ConfigError, match=r"'-3GiB' is not a size; write for example 12GiB or 800MiB$"
+        ConfigError, match=r"'-3GiB' is below 0; write for example 12GiB or 800MiB$"
     ):
         parse_size_with_unit("-3GiB")
     with pytest.raises(ConfigError, match="'0GiB' is no memory at all"):

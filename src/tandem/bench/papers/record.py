@@ -1,7 +1,7 @@
 """All cells as one record and one table. Nothing is measured: the record is the same everywhere."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -20,8 +20,8 @@ from tandem.bench.papers.park_egger import park_egger_cells
 from tandem.spec.errors import ConfigError
 
 SUITE = "papers"
-_FILE_WIDTH = 150
-
+_TEXTS, _NUMBERS = ("where", "cell", "predictor", "role"), ("predicted", "published", "error")
+_NOTE = "note"
 
 CELLS: Mapping[str, tuple[Callable[[], Iterable[PaperCell]], ...]] = {
     "park-egger": (park_egger_cells,),
@@ -30,9 +30,12 @@ CELLS: Mapping[str, tuple[Callable[[], Iterable[PaperCell]], ...]] = {
     "neo": (neo_cells, published_neo_cells, planned_neo_cells),
     "apex": (apex_cells, published_apex_cells, planned_apex_cells),
 }
-"""By paper: its cost model; its own policy in virtual time; and what the planner says. The latter
-two take some seconds for each figure.
-"""
+"""By paper, its `_PARTS`, of which some have the first alone."""
+_PARTS = (
+    "its cost model",
+    "its own policy in virtual time, some seconds for each figure",
+    "what the planner says, some seconds for each figure",
+)
 
 
 def cells_of(papers: Sequence[str], report: Callable[[str], None]) -> list[PaperCell]:
@@ -45,11 +48,12 @@ def cells_of(papers: Sequence[str], report: Callable[[str], None]) -> list[Paper
         if paper not in CELLS:
             raise ConfigError(f"no paper '{paper}'; use one of: {', '.join(CELLS)}", param="paper")
     found: list[PaperCell] = []
-    for paper, sources in CELLS.items():
+    for paper in CELLS:
         if papers and paper not in papers:
             continue
-        report(paper)
-        found += (cell for source in sources for cell in source())
+        for part, source in zip(_PARTS, CELLS[paper], strict=False):
+            report(f"{paper}: {part}")
+            found += source()
     return found
 
 
@@ -67,13 +71,18 @@ def write_cells(cells: Sequence[PaperCell], command: str, path: Path) -> None:
 
 
 def print_cells(cells: Sequence[PaperCell], console: Console | None = None) -> None:
-    """Print all cells, and each paper's median error over those that are scored."""
-    console = console or _standard_output()
+    """Print all cells, and each paper's median error over those that are scored; a line for each
+    cell where nobody looks at a terminal.
+    """
+    console = console or Console()
     for paper in dict.fromkeys(cell.paper for cell in cells):
         own = [cell for cell in cells if cell.paper == paper]
-        console.print(_table(paper, own))
+        if console.is_terminal:
+            console.print(_table(paper, own))
+        else:
+            console.print("\n".join(_lines(paper, own)), markup=False, soft_wrap=True)
         for line in summaries(own):
-            console.print(line)
+            console.print(line, markup=False, soft_wrap=True)
         console.print()
 
 
@@ -93,26 +102,35 @@ def summaries(cells: Sequence[PaperCell]) -> list[str]:
     return lines
 
 
-def _standard_output() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=_FILE_WIDTH)
+def _lines(paper: str, cells: Sequence[PaperCell]) -> Iterator[str]:
+    """Below each other what is in a column, however long."""
+    rows = [(*_TEXTS, *_NUMBERS, _NOTE), *map(_row, cells)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    yield paper
+    for row in rows:
+        texts = (f"{value:{width}}" for value, width in zip(row, widths, strict=True))
+        yield "  ".join(texts).rstrip()
+
+
+def _row(cell: PaperCell) -> tuple[str, ...]:
+    error = "" if cell.error is None else f"{cell.error:+.1%}"
+    values = (_number(cell.predicted, cell.unit), _number(cell.published, cell.unit))
+    return (cell.place, cell.cell, cell.predictor, cell.role, *values, error, cell.note)
 
 
 def _table(paper: str, cells: Sequence[PaperCell]) -> Table:
     table = Table(title=paper, title_justify="left")
-    for name in ("where", "cell", "predictor", "role"):
+    for name in _TEXTS:
         table.add_column(name, overflow="fold")
-    for name in ("predicted", "published", "error"):
+    for name in _NUMBERS:
         table.add_column(name, justify="right")
-    table.add_column("note", overflow="fold")
+    table.add_column(_NOTE, overflow="fold")
     place = None
     for cell in cells:
         if place not in (None, cell.place):
             table.add_section()
-        error = "" if cell.error is None else f"{cell.error:+.1%}"
-        values = (_number(cell.predicted, cell.unit), _number(cell.published, cell.unit))
-        where = "" if cell.place == place else cell.place
-        table.add_row(where, cell.cell, cell.predictor, cell.role, *values, error, cell.note)
+        where, *values = _row(cell)
+        table.add_row("" if cell.place == place else where, *values)
         place = cell.place
     return table
 
