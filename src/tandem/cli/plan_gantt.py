@@ -13,6 +13,8 @@ _SHADES = "·░▒▓█"
 SHOWN_LAYERS = 2
 MARKS = {
     "before attention": "p",
+    "keys and values": "K",
+    "queries' maps": "Q",
     "append": "+",
     "attention": "a",
     "merge": "m",
@@ -31,6 +33,7 @@ MARKS = {
     "tokens": "t",
     "load": "l",
     "read": "d",
+    "pages": "g",
     "KV": "c",
     "activations": "v",
     "recomputed KV": "k",
@@ -42,6 +45,8 @@ def operation_name(op: ProgramOp) -> str:
     """In words, whatever the layer."""
     by_part = {
         Part.PRE: "before attention",
+        Part.KEYS_VALUES: "keys and values",
+        Part.QUERIES: "queries' maps",
         Part.POST: "after attention",
         Part.OUTPUT: "end of attention",
         Part.ROUTE: "routing",
@@ -54,6 +59,7 @@ def operation_name(op: ProgramOp) -> str:
         Part.QKV: "queries",
         Part.PARTIAL: "results",
         Part.TOKENS: "tokens",
+        Part.PAGES: "pages",
         Part.CACHE: "KV",
         Part.PREFIX: "activations",
         Part.RECOMPUTE: "recomputed KV",

@@ -25,6 +25,8 @@ _USES = {
 }
 OPERATIONS = {
     "before attention": "tab:cyan",
+    "keys and values": "paleturquoise",
+    "queries' maps": "cadetblue",
     "append": "tab:pink",
     "attention": "tab:green",
     "merge": "tab:olive",
@@ -43,6 +45,7 @@ OPERATIONS = {
     "queries": "tab:gray",
     "results": "black",
     "tokens": "deeppink",
+    "pages": "olivedrab",
     "KV": "darkseagreen",
     "activations": "plum",
     "recomputed KV": "orchid",

@@ -19,6 +19,7 @@ class Policy:
 
     Attributes:
         all_on_host: no request keeps its KV on the accelerator.
+        or_all_on_host: strategies that are allowed where that is so, beside the others.
         all_streamed: no layer's weights stay there.
         homes: ways in which the CPU may compute layers. streams: whether layers may be streamed.
         every_layer: cohorts that have passes of their own have one beside every layer.
@@ -32,6 +33,7 @@ class Policy:
     source: str
     strategies: tuple[Strategy, ...]
     all_on_host: bool = False
+    or_all_on_host: tuple[Strategy, ...] = ()
     all_streamed: bool = False
     homes: tuple[CpuHome, ...] = ()
     streams: bool = True
@@ -50,13 +52,20 @@ class Policy:
         """Whether a candidate keeps to the policy."""
         return (
             candidate.strategy in self.strategies
-            and not (self.all_on_host and (candidate.device_rows or candidate.device_share))
+            and not (
+                self.keeps_none_here(candidate.strategy)
+                and (candidate.device_rows or candidate.device_share)
+            )
             and not (self.all_streamed and self._keeps_some(candidate, num_layers))
             and (self.streams or not candidate.streamed)
             and (not candidate.on_cpu or candidate.how in self.homes)
             and (self.single_experts or not candidate.experts)
             and self.allows_passes(candidate.passes, num_layers)
         )
+
+    def keeps_none_here(self, strategy: Strategy) -> bool:
+        """Whether by this strategy no request may keep its KV on the accelerator."""
+        return self.all_on_host or strategy in self.or_all_on_host
 
     def allows_passes(self, passes: int, num_layers: int) -> bool:
         """Whether a cohort may have so many passes of its own in a sweep."""
@@ -90,7 +99,10 @@ class Policy:
         """Whether all that `other` allows is allowed."""
         return (
             set(other.strategies) <= set(self.strategies)
-            and self.all_on_host <= other.all_on_host
+            and all(
+                self.keeps_none_here(each) <= other.keeps_none_here(each)
+                for each in other.strategies
+            )
             and self.all_streamed <= other.all_streamed
             and set(other.homes) <= set(self.homes)
             and self.streams >= other.streams
@@ -99,6 +111,8 @@ class Policy:
         )
 
 
+_NEO_ON_HOST: tuple[Strategy, ...] = ("symmetric", "ride-along")
+"""What its two sub-batches, and its one, come to where the accelerator has room for no KV."""
 _BUILT = (
     Policy("auto", "the best of all", "Tandem", STRATEGIES, homes=CPU_HOMES, single_experts=True),
     Policy("gpu-only", "KV and attention on the accelerator", "the usual engine", ("gpu-only",)),
@@ -110,12 +124,14 @@ _BUILT = (
     Policy("asymmetric", "requests on the host advance by several layers per sweep, in passes of "
            "their own", "Tandem, between APEX and NEO", ("gpu-only", "asymmetric")),
     Policy("neo", "requests on the host are a second sub-batch with a pass beside every layer, or "
-           "there are none", "NEO section 3.2, without host requests in the first sub-batch",
-           ("gpu-only", "asymmetric"), streams=False, every_layer=True),
-    Policy("apex", "requests on the host advance one layer per sweep, or as NEO's second sub-batch",
-           "APEX algorithm 1, by predicted time in place of its inequality",
-           ("gpu-only", "rendezvous", "rendezvous-ahead", "asymmetric"), streams=False,
+           "all are on the host, in two sub-batches or one, or none is",
+           "NEO section 3.2, but for requests of both kinds in the first sub-batch",
+           ("gpu-only", "asymmetric", *_NEO_ON_HOST), or_all_on_host=_NEO_ON_HOST, streams=False,
            every_layer=True),
+    Policy("apex", "requests on the host advance one layer per sweep, or as NEO's do",
+           "APEX algorithm 1, by predicted time in place of its inequality",
+           ("gpu-only", "rendezvous", "rendezvous-ahead", "asymmetric", *_NEO_ON_HOST),
+           or_all_on_host=_NEO_ON_HOST, streams=False, every_layer=True),
     Policy("simple", "all KV and decode attention on the host, the accelerator waits",
            "NEO section 3.1, strawman 1", ("ride-along",), all_on_host=True),
     Policy("symmetric", "all KV and attention on the host, of two equal sub-batches in turns",

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.cli.conftest import Commands
 from tests.unit.planner.questions import ask
 
-from tandem.cli.plan_gantt import MARKS
+from tandem.cli.plan_gantt import MARKS, operation_name
 from tandem.cli.plan_plot import OPERATIONS, Tier, plan_figure
-from tandem.plan.program import Queue
+from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.planner.candidate import Candidate
 from tandem.planner.cycle import decode_cycle
 
@@ -113,6 +113,14 @@ def test_operations_are_told_apart_by_mark_and_by_colour() -> None:
     assert set(MARKS) == set(OPERATIONS)
     assert len(set(MARKS.values())) == len(MARKS)
     assert len(set(OPERATIONS.values())) == len(OPERATIONS)
+
+
+@pytest.mark.parametrize(
+    "part", sorted(set(Part) - {Part.NONE, Part.CPU_COLUMNS})
+)  # no stage, no copy
+def test_whatever_a_program_may_hold_has_a_name(part: Part) -> None:
+    op = ProgramOp(OpKind.STAGE, Queue.ACCEL, part, (0,), 0, 1, (), (), ())
+    assert operation_name(op) in MARKS
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 from tests.unit.planner.questions import ask
 
+from tandem.planner.candidate import candidate_of
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.policies import POLICIES, find_policy
 from tandem.planner.search.search import Search
@@ -44,6 +45,29 @@ def test_no_policy_searched_by_itself_beats_the_plan(
 
 def test_auto_contains_every_policy() -> None:
     assert [name for name, policy in POLICIES.items() if not AUTO.contains(policy)] == []
+
+
+@pytest.mark.parametrize("policy", ["neo", "apex"])
+def test_neo_is_no_worse_than_its_strawmen_where_the_accelerator_has_no_room(policy: str) -> None:
+    """All requests are on the host then."""
+    search = Search(ask("llama-3.1-8b", "t4", requests=1000))
+    best = search.best(POLICIES[policy])
+    assert best is not None
+    assert best.candidate.device_rows == 0
+    assert best.candidate.host_rows > 1
+    for strawman in ("symmetric", "fastdecode"):
+        option = search.best(POLICIES[strawman])
+        assert option is not None
+        assert option.tokens_per_s <= best.tokens_per_s * 1.00001
+
+
+def test_neo_s_requests_ride_along_only_where_none_is_on_the_accelerator() -> None:
+    neo = POLICIES["neo"]
+    assert neo.allows(candidate_of("ride-along", Elsewhere(), 0, 4), 32)
+    assert not neo.allows(candidate_of("ride-along", Elsewhere(), 1, 4), 32)
+    assert neo.allows(candidate_of("gpu-only", Elsewhere(), 1, 0), 32)
+    assert not POLICIES["fastdecode"].contains(neo)
+    assert not neo.contains(POLICIES["ride-along"])
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:

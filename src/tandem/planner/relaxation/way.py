@@ -195,7 +195,8 @@ def _reading_there(
             if allowed in (lasting, on_cpu) and policy.all_streamed:
                 continue
             for in_cohort in (False, True) if strategy == "rendezvous" else (False,):
-                yield Way(strategy, allowed, policy.all_on_host, policy.all_streamed, in_cohort)
+                none_here = policy.keeps_none_here(strategy)
+                yield Way(strategy, allowed, none_here, policy.all_streamed, in_cohort)
 
 
 def _with_passes(policy: Policy, num_layers: int) -> Iterator[Way]:

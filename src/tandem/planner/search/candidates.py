@@ -61,7 +61,8 @@ class Candidates:
         for elsewhere in self._elsewheres():
             served = ANY if limits is None else limits.of(elsewhere, cohorts=False)
             for strategy in policy.strategies:
-                for candidate in self._with(strategy, elsewhere, policy.all_on_host, served):
+                none_here = policy.keeps_none_here(strategy)
+                for candidate in self._with(strategy, elsewhere, none_here, served):
                     if not policy.allows(candidate, layers):
                         continue
                     if limits is None or limits.allow(candidate):
