@@ -36,7 +36,8 @@ std::vector<PlanPointer> plans_of_layers(const std::vector<PlanPointer>& plans,
                 "a layer names a plan that is not there");
         const AttentionShape& own = plans[index]->shape;
         const AttentionShape& first = plans[layer_plans.front()]->shape;
-        require(own.block_size == first.block_size && own.code_bits == first.code_bits,
+        require(own.block_size == first.block_size && own.code_bits == first.code_bits &&
+                    own.kv_heads == first.kv_heads && own.head_dim == first.head_dim,
                 "the plans are for different pages");
         all.push_back(plans[index]);
     }

@@ -12,7 +12,7 @@ from tandem.spec.units import is_count
 
 RATES, GENERATE, HOST_CORES = "--rates", "--generate", "--host-cores"
 _MOST_CORES = 1024
-"""Of a host: four times what two sockets have today."""
+"""Of a host: more than any has."""
 _COUNTS = re.compile(r"\d+(,\d+)+")
 
 

@@ -5,6 +5,8 @@ from typing import Protocol
 
 _MASK = 0xFFFFFFFF
 _HALF = 0x80000000
+LONGEST_STAND_S = 60.0
+"""An accelerator waits no longer for the CPU's part of a layer, which takes far less."""
 
 
 class HostSignal(Protocol):

@@ -233,8 +233,8 @@ class InStep:
         """
         others = self._search.alternatives(policy, chosen)
         if not is_in_step(self._search.question):
-            others = islice(others, _LOOKED_THROUGH)
-            return (each for each in others if each.tokens_per_s <= chosen.tokens_per_s)
+            slower = (each for each in others if each.tokens_per_s <= chosen.tokens_per_s)
+            return islice(slower, _LOOKED_THROUGH)
         kind, bests = self._search.kind, dict[Kind, Option]()
         for option in _best_first(self._found.values()):
             if self._search.tried(option.candidate, policy) is not None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tandem.devices.signal import LONGEST_STAND_S
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_pool import Signal
 from tandem.kernels.whole_tokens import with_whole_tokens
@@ -18,8 +19,6 @@ from tandem.runtime.staging import LaneStaging
 
 STEPS_TOLD = 16
 """Of which it is remembered how long they waited: more than are ever in flight."""
-LONGEST_STAND_S = 60.0
-"""The accelerator waits no longer for a layer's attention on the host, which takes far less."""
 _NUMBERS = 4  # a step's value, its rows there, its place among those told of, keys that go there
 _ALIGNED = 4  # of int32, where Triton takes a pointer to be aligned
 _APART = 64  # bytes, of a cache line

@@ -10,6 +10,7 @@ from tandem.kernels import _native
 from tandem.kernels.compiled_kernels import CompiledKernels, SplitBatch
 from tandem.kernels.dense import AttentionOutput
 from tandem.kernels.native_pool import Signal, SignalPoint
+from tandem.kernels.tier_kernels import PlannedAttention
 from tandem.plan.hybrid_sweep import ALL_LAYERS
 from tandem.plan.program import OpKind, ProgramOp
 from tandem.plan.template_builder import HOST_PARTIAL
@@ -171,7 +172,7 @@ class HostTasks:
         assert self.link is not None
         assert tier.plans is not None
         windows = list(tier.plans.by_window)
-        batches = [each for each in tier.plans.by_window.values() if isinstance(each, SplitBatch)]
+        batches = [_compiled(each) for each in tier.plans.by_window.values()]
         work = self._kernels.sweep(
             staging.query, staging.key, staging.value, tier.planned_append,
             self._kv.all_layers(Tier.HOST, running.op.queue), batches,
@@ -193,8 +194,7 @@ class HostTasks:
         if plans is None:
             return []
         staging = lane.host_staging
-        batch = plans.of(running.op.layer)
-        assert isinstance(batch, SplitBatch)
+        batch = _compiled(plans.of(running.op.layer))
         pages = self._kv.layer(Tier.HOST, running.op.layer, running.op.queue)
         result = AttentionOutput(staging.out, staging.lse)
         return self._kernels.attend_tasks(staging.query, pages, batch, result)
@@ -203,3 +203,9 @@ class HostTasks:
         if lane.tiers[Tier.HOST].plans is not None:
             value = (lane.host_staging.out, lane.host_staging.lse)
             self._buffers.put((HOST_PARTIAL, lane.key), Place.HOST, value, running.op.queue)
+
+
+def _compiled(plan: PlannedAttention) -> SplitBatch:
+    """By the compiled kernels, which alone have tasks."""
+    assert isinstance(plan, SplitBatch)
+    return plan

@@ -169,6 +169,7 @@ class TaskQueue:
         try:
             task.wait()
         except Exception as error:  # noqa: BLE001 - reported as Failed
+            task.cancel()  # what of it has not begun: to free it would wait for that
             return error
         return Completed(launch, (task.stamps_s(),))
 

@@ -138,7 +138,8 @@ class EngineConfig:
             host, `mix`, of which the beginning is computed again while the rest is copied back, or
             `auto`, whichever is predicted to be faster for it; where rates are not known, `auto`
             recomputes, and `mix` is refused. None: `swap` where a plan has requests in both tiers
-            and says how many in each, else `recompute` (`plan/preempted.py`).
+            and says how many in each, and copies are cheap and exact (`plan/preempted.py`), else
+            `recompute`.
         host_prefix_share: most of the host's KV memory that holds beginnings of prompts which the
             accelerator had to make room for, from which they are brought back. 0: none; None: a
             half where rates are known, else none.

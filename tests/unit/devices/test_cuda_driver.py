@@ -195,7 +195,7 @@ def test_a_stream_waits_for_the_cpu_by_itself(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_stream_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_LONGEST_STAND_S", 0.01)
+    monkeypatch.setattr(driver, "LONGEST_STAND_S", 0.01)
     harness, _ = standing(monkeypatch)
     assert harness.driver.stand_behind_cpu(Queue.H2D, 4)
     harness.driver.done(Queue.H2D, 1, "up", 0.0)
@@ -328,7 +328,7 @@ def test_who_waits_for_an_inner_operation_waits_for_the_end_of_its_run(harness: 
 def test_a_stream_that_stands_is_watched_though_its_end_may_be_told_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver, "_LONGEST_STAND_S", 0.01)
+    monkeypatch.setattr(driver, "LONGEST_STAND_S", 0.01)
     harness, _ = standing(monkeypatch)
     assert harness.driver.stand_behind_cpu(Queue.H2D, 4)
     harness.driver.done(Queue.H2D, 1, "up", 0.0, later=True)

@@ -54,11 +54,14 @@ class Part:
         return [self.kernels.plan(ATTENTION, window) for window in (0, 3)]
 
     def sweep(
-        self, slots: Tensor | None = SLOTS, layer_plans: list[int] = LAYER_PLANS
+        self,
+        slots: Tensor | None = SLOTS,
+        layer_plans: list[int] = LAYER_PLANS,
+        batches: list[SplitBatch] | None = None,
     ) -> _native.Sweep:
         result = AttentionOutput(self.out, self.lse)
         given = self.q, self.k, self.v, slots, self.pages
-        return self.kernels.sweep(*given, self.batches(), layer_plans, result)
+        return self.kernels.sweep(*given, batches or self.batches(), layer_plans, result)
 
 
 @pytest.mark.timeout(60)
@@ -114,6 +117,10 @@ def test_what_does_not_fit_is_refused() -> None:
         part.sweep(layer_plans=[])
     with pytest.raises(ValueError, match=r"pages .* \[2, "):
         part.sweep(layer_plans=[0, 1])
+    others = CompiledKernels(NativePool(1), HEADS, PageShape(4, 4, 8), 0.3)
+    batches = [part.batches()[0], others.plan(ATTENTION, 3)]
+    with pytest.raises(ValueError, match="for different pages"):
+        part.sweep(batches=batches)
     part.q = part.q[:2]
     with pytest.raises(ValueError, match="at least 3 tokens"):
         part.sweep()

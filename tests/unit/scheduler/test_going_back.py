@@ -3,6 +3,8 @@
 import pytest
 from tests.support.engines import toy_engine
 from tests.support.setups import Setup
+from tests.support.step_prices import round_prices
+from tests.unit.scheduler.priced_view import LAYERS
 
 from tandem.scheduler.rows import RowState
 from tandem.scheduler.sequence import Sequence
@@ -108,6 +110,21 @@ def test_a_host_that_nobody_else_needs(
         assert engine.scheduler.running.num_preemptions
     assert step <= most_steps
     assert pause <= most_pause
+
+
+def test_a_host_that_does_not_pay_is_left_empty_by_who_weighs_times() -> None:
+    """Also by who is copied there, and lies there already."""
+    dear = round_prices(LAYERS, host_key_s=1e3, wait_s=1e3)
+    setup = Setup(strategy="auto", preemption_mode="swap", prices=dear, **SETUP)
+    with toy_engine(setup, LAYERS) as engine:
+        core, rows = engine.core, engine.scheduler.rows
+        for index in range(3):
+            core.add_request(request(f"long {index}", 4, OUTPUT))
+        while core.has_work():
+            core.step()
+            assert rows.device_limit[rows.owned()].all()
+        engine.check_idle()
+        assert engine.scheduler.running.num_preemptions
 
 
 def test_what_the_device_has_no_room_for_beside_its_reserve_goes_to_the_host() -> None:

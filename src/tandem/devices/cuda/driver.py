@@ -13,15 +13,13 @@ import torch
 from tandem.devices.cuda.clock import EventClock
 from tandem.devices.cuda.device import device_node
 from tandem.devices.cuda.memory import pinned_bytes
-from tandem.devices.signal import HostSignal, Signal
+from tandem.devices.signal import LONGEST_STAND_S, HostSignal, Signal
 from tandem.plan.program import Queue
 
 if TYPE_CHECKING:
     from tandem.devices.stream_counters import StreamCounters
 
 _LIVENESS_CHECK_S = 1.0
-_LONGEST_STAND_S = 60.0
-"""A stream waits no longer for the CPU, whose attention to a lane of a step takes far less."""
 RunningT = TypeVar("RunningT")
 _STREAMS = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS)
 
@@ -288,11 +286,11 @@ class CudaDriver(Generic[RunningT]):
         """
         with self._lock:
             awaited = self._stands.pop((queue, value), None)
-        if awaited is None or self._finished[Queue.CPU].wait(awaited, _LONGEST_STAND_S):
+        if awaited is None or self._finished[Queue.CPU].wait(awaited, LONGEST_STAND_S):
             return
         self.release()
         raise RuntimeError(
-            f"a stream has waited for the CPU's part of a layer for {_LONGEST_STAND_S:g} s"
+            f"a stream has waited for the CPU's part of a layer for {LONGEST_STAND_S:g} s"
         )
 
     def close(self) -> None:

@@ -387,7 +387,7 @@ class StepFiller:
         there alone, whom steps serve anyway.
         """
         there = self.tiers.count(on_host=True)
-        if self.tiers.planned_apart and (there or self.view.waits_for_device is None):
+        if self.tiers.planned_apart and (there or not self.view.weighs_times):
             going, swapped = {*self.swap_in, *self.resume}, self.view.in_state(_SWAPPED).tolist()
             left = max(0, self.view.config.max_host_seqs - there)
             self.resume += [row for row in swapped if row not in going][:left]

@@ -88,8 +88,9 @@ class StepOptions:
         self.hosted, self.mine = decodes[on_host], decodes[~on_host]
         self._counter = StepCounter(self.view, self.prices)
         self._overdue = hosted_overdue(self.view, self.hosted)
-        if self.view.config.tpot_bound_s is not None:
-            self.view = replace(self.view, waits_for_device=self._host_admission().is_too_slow_for)
+        bounded = self.view.config.tpot_bound_s is not None
+        waits = self._host_admission().is_too_slow_for if bounded else None
+        self.view = replace(self.view, weighs_times=True, waits_for_device=waits)
 
     @property
     def only_one(self) -> bool:

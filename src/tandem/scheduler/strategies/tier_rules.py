@@ -64,7 +64,8 @@ class TierRules:
         device: then they may start while somebody waits for room there.
         """
         config = self.view.config
-        return self.uses_host and config.max_device_seqs > 0 and not config.prompts_on_device
+        may_lie_there = self.uses_host and config.kv_placement != "device"
+        return may_lie_there and config.max_device_seqs > 0 and not config.prompts_on_device
 
     def goes_back(self, sequence: Sequence, limit: int, reserved: int) -> bool:
         """Whether a request that was preempted on the device waits until there is room again, where
