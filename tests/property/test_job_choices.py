@@ -20,14 +20,13 @@ def test_auto_is_no_worse_than_what_was_once_better_alone() -> None:
     assert found.ratio >= _OPT13B_ON_L4
 
 
-@pytest.mark.parametrize("seed", [5])
+@pytest.mark.parametrize("seed", [2, 5, 14, 21])
 def test_auto_is_no_worse_than_each_policy(seed: int) -> None:
     _, question = random_job(seed)
-    names = ("gpu-only", "rendezvous", "simple")
-    assert all(found.ratio >= LEAST for found in beside_policies(question, names))
+    assert all(found.ratio >= LEAST for found in beside_policies(question))
 
 
-@pytest.mark.parametrize("seed", [2])
+@pytest.mark.parametrize("seed", [2, 12, 20])
 def test_a_larger_machine_is_no_worse(seed: int) -> None:
     found = list(on_larger_machines(random_job(seed)[1]))
     assert found
