@@ -87,21 +87,34 @@ def test_skipped_steps_leave_every_moment_and_every_token_as_they_are(
 @settings(max_examples=scaled(8))
 @given(
     name=st.sampled_from(list(HYBRIDS)),
+    generate=st.sampled_from(["5-60", "150"]),
     rate=st.sampled_from([None, 30.0]),
     seed=st.integers(0, 1000),
-    requests=st.integers(1, 10),
+    requests=st.integers(1, 16),
+    bounds_s=st.sampled_from([(None, None), (None, 0.1), (5e-3, None), (1e-4, 1e-3)]),
 )
-@example(name="symmetric", rate=None, seed=0, requests=10)
-@example(name="asymmetric", rate=30.0, seed=1, requests=10)
-@example(name="neo", rate=None, seed=2, requests=10)
-@example(name="auto", rate=300.0, seed=3, requests=10)
+@example("symmetric", "5-60", None, 0, 10, (None, None))
+@example("asymmetric", "5-60", 30.0, 1, 10, (None, None))
+@example("neo", "5-60", None, 2, 10, (None, None))
+@example("auto", "5-60", 300.0, 3, 10, (None, None))
+# who comes in a run that is skipped has come when it came, not when the run ended
+@example("apex", "5-60", 30.0, 191, 16, (1e-4, 1e-3))
+@example("neo", "150", 30.0, 12, 16, (1e-4, 1e-3))
 def test_nor_where_requests_cross_sweeps(
-    name: str, rate: float | None, seed: int, requests: int
+    name: str,
+    generate: str,
+    rate: float | None,
+    seed: int,
+    requests: int,
+    bounds_s: tuple[float | None, float | None],
 ) -> None:
-    plan, wanted = HYBRIDS[name], workload(*LENGTHS[0], requests, rate, seed)
+    """Bounds on the time per token and on the first token's."""
+    tpot_bound_s, ttft_bound_s = bounds_s
+    plan, wanted = HYBRIDS[name], workload(LENGTHS[0][0], generate, requests, rate, seed)
+    plan = replace(plan, question=replace(plan.question, tpot_bound_s=tpot_bound_s))
     spans: list[Span] = []
-    through = serve(plan, wanted, on_span=spans.append)
-    skipped = serve(plan, wanted, skip=True)
+    through = serve(plan, wanted, on_span=spans.append, ttft_bound_s=ttft_bound_s)
+    skipped = serve(plan, wanted, skip=True, ttft_bound_s=ttft_bound_s)
     assert skipped.record == through.record
     assert replace(skipped.outcome, skipped_steps=0) == through.outcome
 

@@ -11,14 +11,7 @@ there, and goes up for the accelerator's columns, whose sum comes down (ADR 0079
 from collections.abc import Iterator
 
 from tandem.plan.block_shape import BlockShape
-from tandem.plan.program import (
-    BufferRef,
-    OpKind,
-    Part,
-    Queue,
-    SignalRef,
-    buffer,
-)
+from tandem.plan.program import BufferRef, OpKind, Part, Queue, SignalRef, buffer
 from tandem.plan.template_builder import (
     COLUMN_SUM,
     DEVICE_PARTIAL,

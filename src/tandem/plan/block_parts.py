@@ -10,16 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.disk_reads import DiskReads
-from tandem.plan.program import (
-    BufferRef,
-    EventKind,
-    OpKind,
-    Part,
-    Queue,
-    SignalRef,
-    buffer,
-    signal,
-)
+from tandem.plan.program import BufferRef, EventKind, OpKind, Part, Queue, SignalRef, buffer, signal
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.template_builder import (
     LOGITS,

@@ -2,11 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tandem.plan.program import (
-    BufferRef,
-    LaneShape,
-    buffer,
-)
+from tandem.plan.program import BufferRef, LaneShape, buffer
 from tandem.plan.sweep_layers import SweepLayers
 from tandem.plan.weights import StreamedLayers
 from tandem.spec.tier import Tier

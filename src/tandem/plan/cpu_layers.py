@@ -7,15 +7,7 @@ has been computed.
 """
 
 from tandem.plan.disk_reads import DiskReads
-from tandem.plan.program import (
-    EventKind,
-    LaneShape,
-    OpKind,
-    Part,
-    Queue,
-    SignalRef,
-    buffer,
-)
+from tandem.plan.program import EventKind, LaneShape, OpKind, Part, Queue, SignalRef, buffer
 from tandem.plan.template_builder import (
     DEVICE_PARTIAL,
     EXPERT_SUM,

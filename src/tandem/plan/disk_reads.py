@@ -8,14 +8,7 @@ read in the order in which a sweep is done with them, the CPU's among those that
 """
 
 from tandem.plan.disk_slots import slots_in_use
-from tandem.plan.program import (
-    BufferRef,
-    OpKind,
-    Queue,
-    SignalRef,
-    buffer,
-    signal,
-)
+from tandem.plan.program import BufferRef, OpKind, Queue, SignalRef, buffer, signal
 from tandem.plan.template_builder import HOST_WEIGHTS, TemplateBuilder
 
 

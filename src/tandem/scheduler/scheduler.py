@@ -132,8 +132,11 @@ class Scheduler:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def add(self, request: EngineRequest) -> None:
+    def add(self, request: EngineRequest, arrived_s: float | None = None) -> None:
         """Accept a request.
+
+        Args:
+            arrived_s: by the clock; None: it comes now.
 
         Raises:
             RequestError: it can never be served, or its id is taken.
@@ -150,7 +153,7 @@ class Scheduler:
         sequence = make_sequence(request, arrival, self.config, self._eos_ids, self._vocab_size)
         check_fits(sequence, self.config, self.kv.total(), uses_host=self.strategy.uses_host)
         if self._clock is not None:
-            sequence.arrived_s = self._clock()
+            sequence.arrived_s = self._clock() if arrived_s is None else arrived_s
         self.kv.prefix.extend_digests(sequence.digests, np.frombuffer(sequence.tokens, np.int32))
         self.running.register(sequence)
         self.waiting.add(sequence)

@@ -88,7 +88,9 @@ class Loop:
             shape = requests[self._arrived]
             prompt = (self._prompt_token,) * shape.prompt_tokens
             params = self._params_of(shape.generated_tokens)
-            self._scheduler.add(EngineRequest(str(self._arrived), prompt, params))
+            # if it has come during a run of steps that were skipped, that was before now
+            request = EngineRequest(str(self._arrived), prompt, params)
+            self._scheduler.add(request, arrived_s=shape.arrival_s)
             self._arrived += 1
             self.next_arrival_s = self._arrival_s()
 

@@ -1,10 +1,7 @@
 """Build an engine core."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from tandem.engine.building.core_of import core_of
-from tandem.engine.building.parts import EngineParts, build_parts
+from tandem.engine.building.parts import build_parts, closed_unless_done
 from tandem.engine.building.tracing import traced
 from tandem.engine.core import EngineCore
 from tandem.spec.config import EngineConfig
@@ -27,17 +24,7 @@ def build_engine_core(
         parts = build_parts(config, progress, () if trace is None else (trace.executed,))
         kind = parts.target.choice.kind
         warm = kind == "cuda" or (check and kind == "emulated")
-        with _closed_unless_done(parts):
+        with closed_unless_done(parts):
             if warm:
                 parts.run_largest_steps()
             return core_of(parts, check=check, warm=warm, trace=trace)
-
-
-@contextmanager
-def _closed_unless_done(parts: EngineParts) -> Iterator[None]:
-    """Threads and memory are not left behind by an engine that does not come to be."""
-    try:
-        yield
-    except BaseException:
-        parts.close()
-        raise

@@ -157,13 +157,13 @@ def _kv_disk(situation: Situation, memory: MemoryPlan) -> "PageFile | None":
 
 
 @contextmanager
-def closed_unless_done(disk: "PageFile | None") -> Iterator[None]:
-    """Let others use the disk if the engine does not come to be."""
+def closed_unless_done(held: "PageFile | EngineParts | None") -> Iterator[None]:
+    """Leave no file, threads or memory behind if the engine does not come to be."""
     try:
         yield
     except BaseException:
-        if disk is not None:
-            disk.close()
+        if held is not None:
+            held.close()
         raise
 
 
