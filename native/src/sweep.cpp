@@ -40,7 +40,8 @@ void Sweep::submit(const SweepLink& link, std::span<const SignalPoint> after, Si
     for (std::uint32_t layer = 0; layer < last; ++layer) {
         const auto& [append, attend] = layers_[layer];
         const SignalPoint here{&link.down, link.base + layer + 1};
-        Conditions ready = layer == 0 ? joined(here, after) : Conditions(here);
+        const SignalPoint before[] = {{&link.up, link.base + layer}};
+        Conditions ready = joined(here, layer == 0 ? after : before);
         if (append) {
             const SignalPoint put{&put_, layer + 1};
             pool_.submit(*append, ready, put);
