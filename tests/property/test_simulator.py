@@ -34,9 +34,16 @@ COHORTS = {
     "asymmetric": Case("asymmetric", 4, 4, passes=LAYERS),
     "symmetric": Case("symmetric", 0, 8, passes=LAYERS),
 }
+LITTLE_MEMORY = Case("ride-along", 6, 4, device_blocks=14, host_blocks=20)
 HYBRIDS = {
     **{name: planned(case, *LENGTHS[0], requests=12) for name, case in COHORTS.items()},
     **{name: in_steps(Case("ride-along", 4, 4), name) for name in ("auto", "neo", "apex")},
+    "neo, most rest": in_steps(Case("ride-along", 12, 2), "neo"),
+    "neo-published, most rest": in_steps(Case("ride-along", 12, 2), "neo-published"),
+    "apex-published, most rest": in_steps(Case("ride-along", 12, 2), "apex-published"),
+    "neo, little memory": in_steps(LITTLE_MEMORY, "neo"),
+    "auto, little memory": in_steps(LITTLE_MEMORY, "auto"),
+    "auto, windows": in_steps(Case("ride-along", 4, 4, gemma=True), "auto"),
 }
 """Requests on the host that cross sweeps, or whose steps are chosen one by one."""
 
@@ -84,7 +91,7 @@ def test_skipped_steps_leave_every_moment_and_every_token_as_they_are(
         assert skipped.outcome.skipped_steps > 0.3 * skipped.outcome.steps
 
 
-@settings(max_examples=scaled(8))
+@settings(max_examples=scaled(16))
 @given(
     name=st.sampled_from(list(HYBRIDS)),
     generate=st.sampled_from(["5-60", "150"]),
@@ -97,10 +104,20 @@ def test_skipped_steps_leave_every_moment_and_every_token_as_they_are(
 @example("asymmetric", "5-60", 30.0, 1, 10, (None, None))
 @example("neo", "5-60", None, 2, 10, (None, None))
 @example("auto", "5-60", 300.0, 3, 10, (None, None))
+@example("neo", "150", None, 4, 12, (None, None))
+@example("neo, most rest", "150", None, 0, 20, (None, None))
+@example("neo, most rest", "5-60", 30.0, 5, 20, (5e-3, None))
+@example("neo-published, most rest", "150", None, 1, 20, (None, None))
+@example("apex-published, most rest", "150", None, 1, 20, (None, None))
+@example("auto", "150", None, 6, 12, (None, None))
+@example("auto", "150", 30.0, 7, 16, (5e-3, None))
+@example("auto, windows", "150", None, 8, 12, (None, None))
+@example("auto, little memory", "150", None, 9, 16, (None, None))
+@example("neo, little memory", "150", None, 10, 16, (None, None))
 # who comes in a run that is skipped has come when it came, not when the run ended
 @example("apex", "5-60", 30.0, 191, 16, (1e-4, 1e-3))
 @example("neo", "150", 30.0, 12, 16, (1e-4, 1e-3))
-def test_nor_where_requests_cross_sweeps(
+def test_nor_where_steps_are_chosen_or_requests_cross_sweeps(
     name: str,
     generate: str,
     rate: float | None,
@@ -117,6 +134,10 @@ def test_nor_where_requests_cross_sweeps(
     skipped = serve(plan, wanted, skip=True, ttft_bound_s=ttft_bound_s)
     assert skipped.record == through.record
     assert replace(skipped.outcome, skipped_steps=0) == through.outcome
+    skipped.machine.scheduler.check()
+    long = generate == "150" and rate is None and requests >= 12
+    if long and bounds_s == (None, None) and name in ("neo, most rest", "auto"):
+        assert skipped.outcome.skipped_steps > 0.2 * skipped.outcome.steps
 
 
 def chain(lengths: list[list[Work]], crossed: bool) -> Submission:

@@ -34,10 +34,11 @@ _RUNNING = 64
 _MODEL, _CARD, _HOST = "llama-3.1-8b", "a100-40", "p4d.24xlarge"
 """Of which all weights and 64 requests of these lengths fit the card."""
 _PROMPT = "100-300"
-Simulated = Strategy | Literal["auto", "neo", "apex"]
+Simulated = Strategy | Literal["auto", "auto, hosted", "neo", "apex"]
 _HOSTED: dict[Simulated, int] = {
     "gpu-only": 0,
     "auto": 0,
+    "auto, hosted": 16,
     "ride-along": 16,
     "rendezvous": 16,
     "rendezvous-ahead": 16,
@@ -47,6 +48,7 @@ _HOSTED: dict[Simulated, int] = {
     "apex": 16,
 }
 """Of the 64 requests, those on the host."""
+_WITH_HOSTED = ", hosted"
 _SKIPPING, _EVERY = "steps skipped", "every step"
 
 
@@ -142,14 +144,15 @@ def planned(load: SimulatedLoad, strategy: Simulated) -> Planned:
     candidate = candidate_of(way, Elsewhere(), _RUNNING - hosted, hosted, passes)
     option = Option(candidate, search.predictor.predict(candidate))
     plan = online_plan(search, option)
-    return Planned(question, option, plan if way == strategy else stepped(plan, strategy))
+    name = strategy.removesuffix(_WITH_HOSTED)
+    return Planned(question, option, plan if way == name else stepped(plan, name))
 
 
 def _way(strategy: Simulated) -> Strategy:
     """Whose plan it is: a strategy's own, or for one that chooses steps any that fits."""
     if strategy == "auto":
         return "gpu-only"
-    if strategy == "neo" or strategy == "apex":
+    if strategy == "neo" or strategy == "apex" or strategy == "auto, hosted":
         return "ride-along"
     return strategy
 

@@ -9,7 +9,7 @@ queues do to each other within a layer; on real ones, hand-overs between threads
 learnt (`HandOvers`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.cost.hand_overs import NO_HAND_OVERS, HandOver, HandOvers, kind_of
@@ -75,6 +75,19 @@ class TermTimes(NamedTuple):
     host_s: float = 0.0
 
 
+class StepSides(NamedTuple):
+    """Seconds of a step by who is at work, each by itself.
+
+    Attributes:
+        cpu_s: attention on the CPU. main_s: the accelerator's for the main lane. stages_s: for each
+            cohort.
+    """
+
+    cpu_s: float
+    main_s: float
+    stages_s: tuple[float, ...]
+
+
 class StepForecast(NamedTuple):
     """A step as it is predicted.
 
@@ -100,6 +113,9 @@ class StepForecast(NamedTuple):
         return useful / self.time_s if self.time_s else 0.0
 
 
+_MOST_KNOWN = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionPrice:
     """Of one layer's attention over the keys of one tier.
@@ -118,8 +134,12 @@ class AttentionPrice:
         """0 where there is nothing to attend to."""
         if not work.queries:
             return 0.0
-        busy_s = max(work.keys * self.key_s, work.pairs * self.pair_s)
-        return self.start_s + busy_s + work.queries * self.query_s
+        return self.busy_seconds(work.queries, work.keys, work.pairs)
+
+    def busy_seconds(self, queries: int, keys: float, pairs: float) -> float:
+        """Of some queries at least."""
+        busy_s = max(keys * self.key_s, pairs * self.pair_s)
+        return self.start_s + busy_s + queries * self.query_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,24 +196,30 @@ class StepPrices:
     launch_s: float
     max_join_wait_s: float
     hand_overs: HandOvers = NO_HAND_OVERS
+    _known_prompts: dict[int, float] = field(
+        init=False, repr=False, compare=False, default_factory=lambda: {}
+    )
+    _known_stages: dict[tuple[int, int], "_StageTimes"] = field(
+        init=False, repr=False, compare=False, default_factory=lambda: {}
+    )
 
     def forecast(self, work: StepWork) -> StepForecast:
         """Time and tokens of a step."""
         tokens = work.decodes + work.prompts
         riding_s, cohorts_s = self.host.seconds(work.host), self._cohorts_s(work)
         time_s = self.launch_s + self._main_s(work, riding_s)
-        time_s += sum(self._stages_s(each, tokens) for each in work.cohorts)
+        time_s += sum([self._stages_s(each, tokens) for each in work.cohorts])
         done = 1.0
         if not tokens:  # nothing hides it: the sweep waits for attention without a bound
             time_s += cohorts_s + sum(
-                each.visits * self.link.at(each.rows) for each in work.cohorts
+                [each.visits * self.link.at(each.rows) for each in work.cohorts]
             )
         elif riding_s:  # one queue: rows that ride along wait for what stands before them
             time_s += cohorts_s
         elif cohorts_s > time_s:
             time_s += min(self.max_join_wait_s, cohorts_s - time_s)
             done = min(1.0, time_s / cohorts_s)
-        advanced = done * sum(each.rows * each.tokens for each in work.cohorts)
+        advanced = done * sum([each.rows * each.tokens for each in work.cohorts])
         attended_s = self.num_layers * riding_s + done * cohorts_s
         kind = kind_of(work.host.queries > 0, not work.prompts, bool(work.cohorts))
         hand_over_s = self.hand_overs.step_s(kind, self.num_layers)
@@ -206,32 +232,28 @@ class StepPrices:
             hand_over_s,
         )
 
-    def late_s(self, work: StepWork) -> float:
-        """How long the CPU goes on attending, in a sweep that all cohorts cross, once the
-        accelerator has done its part; negative: it is done before.
-        """
-        cpu_s, main_s, stages_s = self._sides(work)
-        return cpu_s - main_s - sum(stages_s)
-
-    def keeps_up(self, work: StepWork) -> bool:
-        """Whether it is done by then."""
-        return self.late_s(work) <= 0.0
-
-    def keeps_pace(self, work: StepWork) -> bool:
-        """Likewise for cohorts with passes of their own, each of whose attentions has the time in
-        which the accelerator is at the others' stages, and as long as a sweep may wait: else the
-        first pass is refused, and those after it with that.
-        """
-        cpu_s, main_s, stages_s = self._sides(work)
-        others_s = sum(stages_s) - max(stages_s, default=0.0)
-        return cpu_s <= main_s + others_s + self.max_join_wait_s
-
-    def _sides(self, work: StepWork) -> tuple[float, float, list[float]]:
-        """The CPU's time; the accelerator's for the main lane, and for each cohort."""
+    def sides(self, work: StepWork) -> StepSides:
+        """What each has to do in a sweep that all cohorts cross."""
         riding_s, tokens = self.host.seconds(work.host), work.decodes + work.prompts
-        stages_s = [self._stages_s(each, tokens) for each in work.cohorts]
+        stages_s = tuple([self._stages_s(each, tokens) for each in work.cohorts])
         cpu_s = self.num_layers * riding_s + self._cohorts_s(work)
-        return cpu_s, self._main_s(work, riding_s), stages_s
+        return StepSides(cpu_s, self._main_s(work, riding_s), stages_s)
+
+    @staticmethod
+    def late_s(sides: StepSides) -> float:
+        """How long the CPU goes on attending once the accelerator has done its part; negative: it
+        is done before.
+        """
+        return sides.cpu_s - sides.main_s - sum(sides.stages_s)
+
+    def keeps_pace(self, sides: StepSides) -> bool:
+        """Whether it is done by then where cohorts have passes of their own, each of whose
+        attentions has the time in which the accelerator is at the others' stages, and as long as a
+        sweep may wait: else the first pass is refused, and those after it with that.
+        """
+        stages_s = sides.stages_s
+        others_s = sum(stages_s) - max(stages_s, default=0.0)
+        return sides.cpu_s <= sides.main_s + others_s + self.max_join_wait_s
 
     def terms(self, work: StepWork) -> TermTimes:
         """What the main lane's operations take by themselves, whatever hides what."""
@@ -245,12 +267,24 @@ class StepPrices:
             layers * self.host.seconds(work.host),
         )
 
+    def prompt_on_host_s(self, tokens: int) -> float:
+        """What attending to a whole prompt on the host costs beyond doing so on the accelerator."""
+        known = self._known_prompts.get(tokens)
+        if known is None:
+            if len(self._known_prompts) >= _MOST_KNOWN:
+                self._known_prompts.clear()
+            work = TierWork(tokens, tokens, tokens * (tokens + 1) / 2)
+            on_host_s = self.host.seconds(work) + self.link.at(tokens)
+            beyond_s = max(0.0, on_host_s - self.device.seconds(work))
+            known = self._known_prompts[tokens] = self.num_layers * beyond_s
+        return known
+
     def cohort_attention_s(self, cohort: CohortWork) -> float:
         """The CPU's attention of a cohort in one layer."""
-        return self.host.seconds(TierWork(cohort.rows, cohort.keys, cohort.keys))
+        return self.host.busy_seconds(cohort.rows, cohort.keys, cohort.keys) if cohort.rows else 0.0
 
     def _cohorts_s(self, work: StepWork) -> float:
-        return sum(each.visits * self.cohort_attention_s(each) for each in work.cohorts)
+        return sum([each.visits * self.cohort_attention_s(each) for each in work.cohorts])
 
     def _main_s(self, work: StepWork, riding_s: float) -> float:
         tokens = work.decodes + work.prompts
@@ -265,8 +299,27 @@ class StepPrices:
 
     def _stages_s(self, cohort: CohortWork, tokens: int) -> float:
         """What its linear stages add to the accelerator's time."""
-        alone_s, merge_s = self.layer.at(cohort.rows), self.merge.at(cohort.rows)
-        shared_s = self.layer.at(tokens + cohort.rows) - self.layer.at(tokens)
+        times = self._stage_times(cohort.rows, tokens)
         own, shared = cohort.passes, cohort.visits - cohort.passes
-        head_s = cohort.tokens * self.head.at(cohort.rows)
-        return own * (alone_s + merge_s) + shared * (shared_s + merge_s) + head_s
+        return own * times.alone_s + shared * times.shared_s + cohort.tokens * times.head_s
+
+    def _stage_times(self, rows: int, tokens: int) -> "_StageTimes":
+        """Of a cohort of so many rows; in a step the same are asked for again and again."""
+        known = self._known_stages.get((rows, tokens))
+        if known is None:
+            if len(self._known_stages) >= _MOST_KNOWN:
+                self._known_stages.clear()
+            merge_s = self.merge.at(rows)
+            shared_s = self.layer.at(tokens + rows) - self.layer.at(tokens)
+            known = self._known_stages[rows, tokens] = _StageTimes(
+                self.layer.at(rows) + merge_s, shared_s + merge_s, self.head.at(rows)
+            )
+        return known
+
+
+class _StageTimes(NamedTuple):
+    """A layer's stages of a cohort: in a pass of its own, beside others; and its head."""
+
+    alone_s: float
+    shared_s: float
+    head_s: float

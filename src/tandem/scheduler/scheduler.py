@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,13 @@ if TYPE_CHECKING:
     from tandem.scheduler.turn import Turn
 
 _MAX_ROUNDS = 16
+
+
+class Proposed(NamedTuple):
+    """What a strategy proposed over a view."""
+
+    proposal: StepProposal
+    view: SchedulerView
 
 
 class Scheduler:
@@ -207,11 +214,15 @@ class Scheduler:
         flight = self.flight
         return not flight.late and flight.num_unsettled < self.config.launch_ahead_steps
 
-    def schedule(self) -> list[StepProgram]:
+    def schedule(self, proposed: Proposed | None = None) -> list[StepProgram]:
         """Programs to submit now, in order; empty if nothing can be added.
 
         Nothing new is submitted while logits wait for late sampling: the next forward pass would
         overwrite them.
+
+        Args:
+            proposed: for the first step, by somebody who asked the strategy just now, while nothing
+                was on its way between the tiers.
         """
         self.running.overtaking.settle()  # those aborted since the last events
         if self._waits_for_news or not self.may_submit:
@@ -220,8 +231,11 @@ class Scheduler:
         if self.tiers is not None:
             programs += self._demote(self.tiers)
         for _ in range(_MAX_ROUNDS):
-            view = self.view()
-            proposal = self.strategy.propose(view, self.prices)
+            if proposed is None:
+                view = self.view()
+                proposal = self.strategy.propose(view, self.prices)
+            else:
+                (proposal, view), proposed = proposed, None
             if proposal.empty:
                 # with nothing in flight there would be no news
                 self._waits_for_news = self._may_wait and self.flight.busy and not programs
@@ -233,6 +247,11 @@ class Scheduler:
             self.running.settle_drained()
             programs += self._start_moves()
         return programs
+
+    def went_on(self, proposal: StepProposal, view: SchedulerView) -> None:
+        """A step was taken by somebody else, who has brought the state there."""
+        self._last_way, self._turn = proposal.way, self.turn_of(proposal, view)
+        self.reconsider()
 
     def reconsider(self) -> None:
         """Rows, memory or requests are others than when the last step was proposed."""
@@ -349,7 +368,7 @@ class Scheduler:
             self.kv.grow_by_one_block(self.kv.needs_block(members))
         programs = self._start_moves()
         if proposal.computes:
-            self._last_way, self._turn = proposal.way, self._turn_of(proposal, view)
+            self._last_way, self._turn = proposal.way, self.turn_of(proposal, view)
             joins = [self.cohorts[i] for i in proposal.cohort_joins]
             counted = None if self.timer is None else self.timer.count(proposal, view)
             made, started = self._compiler.sweep(
@@ -371,7 +390,7 @@ class Scheduler:
             programs += made
         return programs
 
-    def _turn_of(self, proposal: StepProposal, view: SchedulerView) -> "Turn | None":
+    def turn_of(self, proposal: StepProposal, view: SchedulerView) -> "Turn | None":
         """What may be kept to, once the proposal's blocks are allocated."""
         if not (proposal.sweeps and proposal.only_goes_on):
             return None

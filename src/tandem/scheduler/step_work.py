@@ -1,11 +1,11 @@
 """What a proposed step would compute, counted from the row table: some vector sums, no programs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
+from tandem.cost.step_prices import CohortWork, StepPrices, StepWork, TierWork
 from tandem.plan.binding import LongArray
 from tandem.plan.interposition import token_rhythm
 from tandem.scheduler.kept import Kept
@@ -99,47 +99,21 @@ class StepCounter:
 
         def mean(cohort: CohortWork, every: int) -> CohortWork:
             sweeps, own = token_rhythm(layers, passes, every, in_flight)
-            return cohort._replace(visits=layers / sweeps, passes=own / sweeps, tokens=1 / sweeps)
+            rows, keys = cohort.rows, cohort.keys
+            return CohortWork(rows, keys, layers / sweeps, own / sweeps, 1 / sweeps)
 
         return tuple(
-            mean(cohort, 1 if ahead else in_flight)
-            for cohort, ahead in zip(cohorts, aheads, strict=True)
+            [
+                mean(cohort, 1 if ahead else in_flight)
+                for cohort, ahead in zip(cohorts, aheads, strict=True)
+            ]
         )
 
     def crossing(self, cohorts: Iterable[CohortWork], passes: int) -> tuple[CohortWork, ...]:
         """The same in a sweep of which all take part."""
         visits = min(self._cohort_layers, passes + _SHARED_VISITS)
         own = visits - _SHARED_VISITS
-        return tuple(cohort._replace(visits=visits, passes=own) for cohort in cohorts)
-
-    def beside_cohorts(
-        self, main: StepWork, cohorts: Sequence[CohortWork], passes: int, aheads: Sequence[bool]
-    ) -> StepForecast:
-        """The main lane with cohorts in the mean. If some join ahead, sweeps that they cross wait
-        for the CPU where it is late.
-        """
-        mean = main._replace(cohorts=self.in_the_mean(cohorts, passes, aheads))
-        found = self.prices.forecast(mean)
-        if not any(aheads):
-            return found
-        full = main._replace(cohorts=self.crossing(cohorts, passes))
-        late_s = min(max(0.0, self.prices.late_s(full)), self._wait_s(cohorts))
-        crossed = sum(each.visits for each in mean.cohorts)
-        crossed /= sum(each.visits for each in full.cohorts)
-        return found._replace(time_s=found.time_s + crossed * late_s)
-
-    def may_be_ahead(self, main: StepWork, cohorts: Sequence[CohortWork], passes: int) -> bool:
-        """Whether cohorts that join ahead are ready before a sweep has waited for each for as long
-        as it may: else it waits in vain.
-        """
-        if self.view.config.launch_ahead_steps == 1:
-            return False
-        full = main._replace(cohorts=self.crossing(cohorts, passes))
-        return self.prices.late_s(full) <= self._wait_s(cohorts)
-
-    def _wait_s(self, cohorts: Sequence[CohortWork]) -> float:
-        """Most that a sweep which all of them cross waits for the CPU."""
-        return len(cohorts) * self.prices.max_join_wait_s
+        return tuple([CohortWork(each.rows, each.keys, visits, own) for each in cohorts])
 
     @property
     def _cohort_layers(self) -> int:
@@ -199,17 +173,19 @@ class StepCounter:
         contexts = (r.prompt[rows].astype(np.int64) + r.limit[rows]) / 2
         return _attended(self._keys(_within(contexts, self._room.device * self._size)))
 
-    def half_way_on_host(self, rows: LongArray, coming: _Keys) -> float:
-        """Keys on the host likewise: of rows some or all of whose blocks lie there, and of ones
-        that come, which attend to so many tokens there.
+    def contexts_half_way(self, rows: LongArray) -> _Keys:
+        """Tokens on the host that each row attends to likewise, some or all of whose blocks lie
+        there.
         """
         r = self._rows
         prompts, limits = r.prompt[rows].astype(np.int64), r.limit[rows].astype(np.int64)
         leading = (r.num_blocks[rows] - r.num_host_blocks[rows]).astype(np.int64) * self._size
         # what of a context lies beyond the leading blocks, in the mean from the prompt to the limit
         last, first = np.maximum(0, limits - leading), np.maximum(0, prompts - leading)
-        beyond = (last**2 - first**2) / (2 * np.maximum(1, limits - prompts))
-        contexts = np.concatenate([beyond, coming])
+        return (last**2 - first**2) / (2 * np.maximum(1, limits - prompts))
+
+    def keys_half_way(self, contexts: _Keys) -> float:
+        """Keys of such contexts; all of them no more than the host has room for."""
         return float(self._keys(_within(contexts, self._room.host * self._size)).sum())
 
     @Kept

@@ -72,12 +72,14 @@ class Loop:
 
     def _submitted(self) -> bool:
         """Take a run of steps, or submit what there is; False if there is nothing."""
+        proposed = None
         if self._skipper is not None:
             skipped = self._skipper.skip(self.next_arrival_s)
             if skipped:
                 self.skipped_steps += skipped
                 return True
-        programs = self._scheduler.schedule()
+            proposed = self._skipper.proposed
+        programs = self._scheduler.schedule(proposed)
         for program in programs:
             self._executor.submit(program)
         return bool(programs)

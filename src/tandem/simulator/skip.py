@@ -10,7 +10,7 @@ from tandem.cost.stage import AttentionWork
 from tandem.plan.binding import LongArray
 from tandem.plan.events import LaneDone, StepRetired, TokensSampled
 from tandem.planner.fluid.queues import NEVER
-from tandem.scheduler.scheduler import Scheduler
+from tandem.scheduler.scheduler import Proposed, Scheduler
 from tandem.scheduler.steady import SteadyDecode, SteadyRun
 from tandem.simulator.executor import SimulatedExecutor
 from tandem.simulator.record import Record
@@ -39,18 +39,28 @@ class Skipper:
         self._steady = SteadyDecode(scheduler)
         self._token_id, self._windows = token_id, windows
 
+    @property
+    def proposed(self) -> Proposed | None:
+        """What was proposed for the next step when the last call found no run, if it was asked."""
+        return self._steady.proposed
+
     def skip(self, next_arrival_s: float) -> int:
         """Take the run that begins now, up to an arrival; returns its steps, 0 if there is none."""
-        if not self._may_repeat():
+        latest = self._executor.latest
+        found = self._steady.find(latest[0].load.lanes[0].tokens if latest else 0)
+        if found is None:
             return 0
-        run = self._steady.find()
-        works = None if run is None else self._works(run)
-        if run is None or works is None:
+        run, first = found
+        works = self._works(run)
+        if works is None:
             return 0
         request_ids = self._steady.request_ids(run)
         kept: list[LaneDone | StepRetired] = []
         steps = 0
         for work in works:
+            # what comes after the first step was looked at when the run was found
+            if steps > 1 and not self._steady.goes_on(run, first, steps):
+                break
             self._executor.repeat(work)
             steps += 1
             kept += self._until_tokens()
@@ -59,17 +69,12 @@ class Skipper:
             self._record.decoded(self._executor.now_s, request_ids)
             if next_arrival_s <= self._executor.now_s:
                 break
-        self._steady.take(run, steps, self._token_id)
+        self._steady.take(run, first, steps, self._token_id)
         last = self._executor.latest[0].step_id
         self._scheduler.observe(
             [e for e in kept if isinstance(e, StepRetired) or e.step_id == last]
         )
         return steps
-
-    def _may_repeat(self) -> bool:
-        """Whether the last sweep had a token of each row; the next ones are then like it."""
-        latest, rows = self._executor.latest, self._scheduler.rows
-        return bool(latest) and latest[0].load.lanes[0].tokens == rows.max_rows - rows.num_free
 
     def _until_tokens(self) -> list[LaneDone | StepRetired]:
         """Go on until a step's tokens are known; what else has been reported."""

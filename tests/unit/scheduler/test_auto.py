@@ -13,6 +13,7 @@ from tests.unit.scheduler.priced_view import LAYERS, PROMPT, SETUP, all_decode, 
 
 from tandem.cost.hand_overs import NO_HAND_OVERS, HandOvers
 from tandem.cost.step_prices import StepPrices
+from tandem.plan.binding import LongArray
 from tandem.plan.program import StepProgram
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
@@ -278,6 +279,12 @@ def test_as_many_start_as_pay(pay: int) -> None:
     assert len(found) == pay
 
 
+def on_host_half_way(counter: StepCounter, rows: LongArray, *coming: float) -> float:
+    """Keys there of some rows, and of ones that come with so many."""
+    contexts = np.concatenate([counter.contexts_half_way(rows), np.array(coming)])
+    return counter.keys_half_way(contexts)
+
+
 def half_way(max_tokens: int | None, **changes: object) -> tuple[float, float]:
     """Keys of two rows on each side, and of one that comes to the host, in the mean."""
     with toy_engine(replace(SETUP, **changes), LAYERS) as engine:
@@ -291,7 +298,7 @@ def half_way(max_tokens: int | None, **changes: object) -> tuple[float, float]:
         counter = StepCounter(view, priced_pairs(0.1))
         work = counter.half_way(decodes[~on_host])
         assert work.queries == (~on_host).sum() == on_host.sum() == 2
-        return work.keys, counter.half_way_on_host(decodes[on_host], np.array([70.0]))
+        return work.keys, on_host_half_way(counter, decodes[on_host], 70.0)
 
 
 def test_rows_count_half_way_through_their_outputs() -> None:
@@ -313,7 +320,7 @@ def test_a_row_that_lies_in_both_tiers_counts_what_grows_on_the_host() -> None:
         while not (len(rows.owned()) and rows.num_host_blocks[rows.owned()[0]]):
             engine.core.step()
         counter = StepCounter(engine.scheduler.view(), priced_pairs(0.1))
-        keys = counter.half_way_on_host(rows.owned(), np.zeros(0))
+        keys = on_host_half_way(counter, rows.owned())
     seen = [max(0, length - 6 * 16) for length in range(PROMPT, PROMPT + 181)]
     assert keys == pytest.approx(sum(seen) / 180, rel=0.02)
 

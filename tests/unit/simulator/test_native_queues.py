@@ -8,7 +8,7 @@ from tests.unit.simulator.test_cohorts import MIXED, unshared
 
 from tandem.plan.events import Event, LaneAdvanced
 from tandem.planner import native
-from tandem.scheduler.scheduler import Scheduler
+from tandem.scheduler.scheduler import Proposed, Scheduler
 from tandem.simulator.build import Machine, Planned, build
 from tandem.simulator.loop import Loop
 from tandem.simulator.outcome import Outcome
@@ -102,13 +102,13 @@ def test_whoever_waits_for_news_would_propose_nothing(
 ) -> None:
     schedule, waited = Scheduler.schedule, 0
 
-    def checking(self: Scheduler) -> list[object]:
+    def checking(self: Scheduler, proposed: Proposed | None) -> list[object]:
         nonlocal waited
         if self._waits_for_news and self.may_submit:
             assert self.strategy.propose(self.view(), self.prices).empty
             assert not self.running.take_moves()
             waited += 1
-        return list(schedule(self))
+        return list(schedule(self, proposed))
 
     monkeypatch.setattr(Scheduler, "schedule", checking)
     plan = PLANS[name]

@@ -60,6 +60,20 @@ class Auto:
         best = max(working, key=lambda option: _value(option, options)).chosen()
         return replace(best, sweeps=options.sweeps(best))
 
+    def repeats(
+        self, proposal: StepProposal, view: SchedulerView, prices: StepPrices | None
+    ) -> bool:
+        """Whether the choice is kept to."""
+        if prices is None:
+            return same_rows(proposal.decode, view.runnable.decodes)  # all ride along
+        turn = view.turn
+        if prices.hand_overs != NO_HAND_OVERS or turn is None or not turn.holds(view, prices):
+            return False
+        if turn.sweeps < proposal.sweeps:  # it was so before, and there is less room now
+            return not hosted_overdue(view, turn.resting)
+        kept = self._kept(view, prices)
+        return kept is not None and same_rows(proposal.decode, kept.decode)
+
     @staticmethod
     def _kept(view: SchedulerView, prices: StepPrices) -> StepProposal | None:
         """The last sweep's choice again, if nothing has changed since it was weighed."""

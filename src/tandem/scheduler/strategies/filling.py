@@ -359,7 +359,7 @@ class StepFiller:
                 continue
             may_go_to_device = not passed and self.tiers.may_go_to_device(limit)
             hosted = self._worth_fetching(sequence, limit) if may_go_to_device else []
-            if self.view.kv.arriving(hosted) or any(e.digest in self.coming for e in hosted):
+            if hosted and self._is_being_brought(hosted):
                 return False  # another request has it brought, and will not be long
             on_device = (hosted and self._fetch(sequence, hosted)) or (
                 may_go_to_device and self._place(sequence, limit, self._beside(sequence, limit))
@@ -483,6 +483,10 @@ class StepFiller:
         decodes = len(self.view.runnable.decodes)
         pays = rule.pays(queued, ready, len(across) * size, len(sequence.tokens), decodes)
         return across if pays else []
+
+    def _is_being_brought(self, matched: list[CachedBlock]) -> bool:
+        coming = any(entry.digest in self.coming for entry in matched)
+        return coming or self.view.kv.arriving(matched)
 
     def _fetch(self, sequence: Sequence, matched: list[CachedBlock]) -> bool:
         """Give a request a row that waits for its prefix, if there is room for all its tokens."""

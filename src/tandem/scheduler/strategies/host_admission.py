@@ -124,7 +124,7 @@ class HostAdmission:
         token_s, most, needs = self.worth.half_way_s / len(self.worth.mine), -inf, list[float]()
         for sequence in sequences:
             prompt = len(sequence.tokens)
-            need_s = self.worth.prompt_s(prompt) / (sequence.limit - prompt)
+            need_s = self.worth.prices.prompt_on_host_s(prompt) / (sequence.limit - prompt)
             if need_s > most and not self._is_due(sequence):
                 most = need_s
             if most >= token_s:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork, TierWork
 from tandem.plan.binding import LongArray
 from tandem.scheduler.kept import Kept
+from tandem.scheduler.meeting import Meeting
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.view import SchedulerView
 
@@ -39,15 +40,14 @@ class HostWorth:
         return self.alone._replace(device=self.counter.half_way(self.mine))
 
     @Kept
+    def _contexts(self) -> NDArray[np.float64]:
+        """Of those on the host likewise."""
+        return self.counter.contexts_half_way(self.hosted)
+
+    @Kept
     def half_way_s(self) -> float:
         """Of the accelerator's step with these."""
         return self.prices.forecast(self._half_way).time_s
-
-    def prompt_s(self, tokens: int) -> float:
-        """What attending to a prompt on the host costs beyond doing so on the accelerator."""
-        work = TierWork(tokens, tokens, tokens * (tokens + 1) / 2)
-        on_host_s = self.prices.host.seconds(work) + self.prices.link.at(tokens)
-        return self.prices.num_layers * max(0.0, on_host_s - self.prices.device.seconds(work))
 
     def gain_s(self, coming: NDArray[np.float64]) -> float:
         """Of the accelerator's time, what each token of a row on the host saves at best if so many
@@ -58,7 +58,7 @@ class HostWorth:
         to be attended to in no time, for as long as they go on.
         """
         mine, alone_s = len(self.mine), self.half_way_s
-        keys = self.counter.half_way_on_host(self.hosted, coming)
+        keys = self.counter.keys_half_way(np.concatenate([self._contexts, coming]))
         ways = self.ways(self._half_way, len(self.hosted) + len(coming), keys)
         gains = [
             alone_s / mine - (each.time_s - alone_s) / (each.decoded - mine)
@@ -77,11 +77,9 @@ class HostWorth:
             return found
         cohorts = (CohortWork(-(-rows // count), keys / count),) * count
         for passes in {0, config.interposition_budget if config.layers.all_resident else 0}:
-            full = alone._replace(cohorts=self.counter.crossing(cohorts, passes))
-            if passes and not self.prices.keeps_pace(full):
+            meeting = Meeting(self.counter, alone, cohorts, passes)
+            if passes and not meeting.keeps_pace:
                 continue
-            ahead = self.counter.may_be_ahead(alone, cohorts, passes)
-            for tempo in {False, ahead}:
-                tempos = (tempo,) * count
-                found.append(self.counter.beside_cohorts(alone, cohorts, passes, tempos))
+            tempos = {False, meeting.may_be_ahead}
+            found += [meeting.forecast((tempo,) * count) for tempo in tempos]
         return found

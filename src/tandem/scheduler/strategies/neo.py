@@ -12,6 +12,7 @@ from tandem.cost.neo.step_choice import (
 from tandem.cost.step_prices import StepPrices, StepWork
 from tandem.plan.binding import LongArray
 from tandem.scheduler.proposal import StepProposal
+from tandem.scheduler.row_set import same_rows
 from tandem.scheduler.rows import Runnable
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.asymmetric import Asymmetric
@@ -57,6 +58,28 @@ class Neo:
         if not self._pipelines(view, counter, prices, work, placing, mine):
             return alone if alone.computes else RideAlong().propose(view, prices)
         return with_tempo(self._pipelined(view, alone, mine, hosted, placing), counter)
+
+    def repeats(
+        self, proposal: StepProposal, view: SchedulerView, prices: StepPrices | None
+    ) -> bool:
+        """Whether each row on the host is placed as it was, and the outcome preferred likewise."""
+        decodes = view.runnable.decodes
+        on_host = view.hosted(decodes)
+        mine, hosted = decodes[~on_host], view.by_rank(decodes[on_host])
+        if prices is None or not (view.config.layers.all_resident and len(mine)):
+            return same_rows(proposal.decode, decodes)  # all ride along
+        if len(overdue_rows(view, hosted)):
+            return False
+        counter = StepCounter(view, prices)
+        work = counter.decoding(mine)
+        placing = self._place(counter, prices, work, hosted)
+        if not self._pipelines(view, counter, prices, work, placing, mine):
+            return same_rows(proposal.decode, mine)
+        batch = _batches(placing)
+        starting = view.rows.pending[hosted[batch == 1]] == 0
+        if view.config.max_cohorts and np.count_nonzero(starting):
+            return False
+        return same_rows(proposal.decode, np.sort(np.concatenate([mine, hosted[batch == 0]])))
 
     @staticmethod
     def _beside(
@@ -133,7 +156,7 @@ class Neo:
         hosted: LongArray,
         placing: Placing,
     ) -> StepProposal:
-        batch = np.array([-1 if each is None else each for each in placing.batches], dtype=np.int64)
+        batch = _batches(placing)
         filler = StepFiller(view, uses_host=True)
         second = hosted[batch == 1]
         known = second[view.rows.pending[second] == 0]
@@ -143,6 +166,11 @@ class Neo:
         starts = (members,) if len(members) else ()
         joins, passes = alone.cohort_joins, alone.interposed_passes
         return filler.fill(Runnable(rows, view.runnable.prefills), starts, joins, passes)
+
+
+def _batches(placing: Placing) -> LongArray:
+    """Of each row; -1: of neither."""
+    return np.array([-1 if each is None else each for each in placing.batches], dtype=np.int64)
 
 
 class NeoAsPublished(Neo):

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tandem.cost.step_prices import CohortWork, StepForecast, StepPrices, StepWork
+from tandem.cost.step_prices import StepForecast, StepPrices, StepWork
 from tandem.plan.binding import LongArray
+from tandem.scheduler.meeting import Meeting
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
 from tandem.scheduler.step_work import StepCounter
@@ -181,32 +182,17 @@ class StepOptions:
             return
         if len(self.hosted) and not starting and self._overdue:
             return  # all cohorts are under way, and who is in none has waited for long
-        counter, prices = self._counter, self.prices
+        counter = self._counter
         crossing = (*counter.under_way, *counter.cohorts(starting))
         for passes in (0, *self._passes()):
-            if passes and not prices.keeps_pace(
-                main._replace(cohorts=counter.crossing(crossing, passes))
-            ):
+            meeting = Meeting(counter, main, crossing, passes)
+            if passes and not meeting.keeps_pace:
                 continue
             way, joins = f"{PASS} {passes}" if passes else MEET, meet.cohort_joins
-            for ahead in self._possible_tempos(starting, main, crossing, passes):
-                tempos = (*self._tempos, *(ahead for _ in starting))
-                forecast = counter.beside_cohorts(main, crossing, passes, tempos)
+            # whether those that start may join ahead, and whether they may not
+            for ahead in (True, False) if starting and meeting.may_be_ahead else (False,):
+                forecast = meeting.forecast((*self._tempos, *(ahead for _ in starting)))
                 yield StepOption(way, meet, forecast, joins, True, passes, ahead)
-
-    def _possible_tempos(
-        self,
-        starting: list[LongArray],
-        main: StepWork,
-        cohorts: tuple[CohortWork, ...],
-        passes: int,
-    ) -> tuple[bool, ...]:
-        """Whether those that start may join ahead, and whether they may not."""
-        if not starting:
-            return (False,)
-        if self._counter.may_be_ahead(main, cohorts, passes):
-            return (True, False)
-        return (False,)
 
     @property
     def _tempos(self) -> list[bool]:

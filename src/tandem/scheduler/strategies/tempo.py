@@ -20,5 +20,6 @@ def with_tempo(proposal: StepProposal, counter: StepCounter) -> StepProposal:
         return proposal
     cohorts = (*counter.under_way, *counter.cohorts(proposal.cohort_starts))
     crossing = counter.crossing(cohorts, proposal.interposed_passes)
-    ahead = counter.prices.keeps_up(counter.work(proposal, crossing))
+    prices = counter.prices
+    ahead = prices.late_s(prices.sides(counter.work(proposal, crossing))) <= 0.0
     return replace(proposal, starts_ahead=True) if ahead else proposal

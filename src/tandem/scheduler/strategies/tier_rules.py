@@ -1,10 +1,11 @@
 """In which tier waiting requests may start, and who of them had better wait for the device."""
 
 from collections.abc import Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tandem.scheduler.kept import Kept
 from tandem.scheduler.proposal import Admission
 from tandem.scheduler.rows import UNLIMITED
 from tandem.scheduler.sequence import Sequence
@@ -14,7 +15,7 @@ from tandem.scheduler.view import SchedulerView
 _ON_HOST = 0  # leading blocks on the device of a request that lies on the host
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class TierRules:
     """Over one view, and what is being admitted in a step that is being filled.
 
@@ -27,6 +28,8 @@ class TierRules:
     uses_host: bool
     admissions: list[Admission]
     fetches: Sized
+    _counted: int = field(init=False, default=0)
+    _coming: list[int] = field(init=False, default_factory=lambda: [0, 0])  # elsewhere, on the host
 
     def may_go_to_host(self, sequence: Sequence, limit: int) -> bool:
         """Whether a request that would lie on the device may lie on the host instead, whole: also
@@ -95,9 +98,19 @@ class TierRules:
 
     def count(self, *, on_host: bool) -> int:
         """Requests that lie on the host, or others, those included that are being admitted."""
-        hosted = int(np.count_nonzero(on_the_host(self.view)))
-        there = hosted if on_host else len(self.view.rows.owned()) - hosted
-        to_host = (each.leaves or each.device_limit == _ON_HOST for each in self.admissions)
-        coming = sum(hosts == on_host for hosts in to_host)
-        coming += 0 if on_host else len(self.fetches)
-        return there + coming
+        while self._counted < len(self.admissions):  # to which the filler only adds
+            each = self.admissions[self._counted]
+            self._coming[each.leaves or each.device_limit == _ON_HOST] += 1
+            self._counted += 1
+        there = self._on_host if on_host else self._elsewhere + len(self.fetches)
+        return there + self._coming[on_host]
+
+    @Kept
+    def _on_host(self) -> int:
+        """Of the view's rows."""
+        return int(np.count_nonzero(on_the_host(self.view)))
+
+    @Kept
+    def _elsewhere(self) -> int:
+        """Likewise."""
+        return self.view.rows.max_rows - self.view.rows.num_free - self._on_host
