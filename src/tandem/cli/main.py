@@ -12,6 +12,7 @@ import typer
 import tandem
 from tandem.cli.system_errors import MEMORY_REMEDY, NO_ROOM, describe
 from tandem.devices.host_threads import wait_calmly
+from tandem.engine.log_lines import log_lines
 from tandem.spec.errors import TandemError
 
 FAULT_STATUS, USAGE_STATUS = 1, 2
@@ -45,7 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     wait_calmly(os.environ)
     try:
-        status = build_app(args)(args or ["--help"], prog_name="tandem", standalone_mode=False)
+        with log_lines():
+            status = build_app(args)(args or ["--help"], prog_name="tandem", standalone_mode=False)
         sys.stdout.flush()
     except TandemError as error:
         return _fail(error.message)
