@@ -199,6 +199,32 @@ def test_copying_comes_to_an_end(held: int, copies: int) -> None:
     assert all(pools[tier].counts().held == 0 for tier in TIERS)
 
 
+def test_copies_that_are_in_use_count_and_stay() -> None:
+    pools = {tier: BlockPool(tier, 32) for tier in TIERS}
+    device, host = pools[Tier.DEVICE], pools[Tier.HOST]
+    prefix = PrefixCache(pools, BLOCK)
+    for number, block in enumerate(device.allocate(32).tolist()):
+        prefix.publish(Tier.DEVICE, block, bytes([number]) * 16)
+        device.release([block], None)
+    tiers = PrefixTiers(pools, prefix, 2, FetchRule(None, BLOCK, 64))
+    copy = tiers.begin(hosted=False)
+    assert copy is not None
+    tiers.started(0)
+    tiers.arrived()
+    device.complete_step(0)
+    used = copy.target.tolist()
+    assert len(used) == 2
+    host.share(used)  # by a row on the host
+    device.allocate(2)  # what was copied is forgotten here: others are the next to go
+    assert tiers.begin(hosted=False) is None
+    tiers.check()
+    host.release(used, None)
+    again = tiers.begin(hosted=False)
+    assert again is not None
+    assert len(again.target) == 2
+    tiers.check()
+
+
 # --- the rule ---------------------------------------------------------------------------------
 
 
