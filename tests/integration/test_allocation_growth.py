@@ -4,14 +4,14 @@ it longer.
 
 import pytest
 
-from tandem.bench.scheduler_growth import Turnover, kept_blocks
+from tandem.bench.scheduler_growth import GrowthBench, Turnover, kept_blocks
 
 STEPS = 900
 BOUND = STEPS // 2
 """Of blocks: half of what one object per step would take."""
 
 
-@pytest.mark.parametrize("strategy", ["ride-along", "rendezvous", "auto"])
+@pytest.mark.parametrize("strategy", GrowthBench().strategies)
 def test_requests_that_come_and_go_leave_nothing(strategy: str) -> None:
     turnover = Turnover(strategy)
     for _ in range(STEPS):

@@ -9,13 +9,14 @@ from tandem.cost.calibration import Calibrator
 from tandem.cost.step_prices import AttentionPrice, TermTimes, TierWork
 from tandem.engine.building.paced import PacedEngine, build_paced_core
 from tandem.engine.building.paced_machine import PacedOptions
-from tandem.plan.program import OpKind, StepProgram
+from tandem.plan.program import OpKind, Queue, StepProgram
 from tandem.runtime.paced.costs import PacedLane
 from tandem.runtime.paced.ledger import HostTask
-from tandem.runtime.paced.perturbed_rates import Perturbation
+from tandem.runtime.paced.perturbed_rates import Perturbation, PerturbedRates
 from tandem.runtime.paced.virtual import VirtualClock, VirtualPool
 from tandem.scheduler.scheduler import Scheduler
 from tandem.spec.config import EngineConfig
+from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.request import EngineRequest
@@ -150,6 +151,45 @@ def test_an_accelerator_that_is_not_as_described_is_found_out(
     assert abs(linear * last.linear_s / measured.linear_s - 1) < 0.02
     assert abs(attention * last.attention_s / measured.attention_s - 1) < 0.02
     served.engine.core.close()
+
+
+@pytest.mark.parametrize("seed", [2, 22])  # slow one way, fast the other
+def test_a_link_that_is_not_as_described_is_found_out_from_copies(seed: int) -> None:
+    """Requests that are copied: of four at once, there is room for two and a half at their ends."""
+    config = EngineConfig(
+        "m", dtype="float16", strategy="gpu-only", gpu_memory="1GiB", cpu_memory="400MiB",
+        block_size=16, max_num_seqs=ROWS, max_num_batched_tokens=2048, max_model_len=512,
+        enable_prefix_caching=False, preemption_mode="mix", calibrate=True,
+    )  # fmt: skip
+    truth, hardware = Perturbation(seed, terms=0.4), load_hardware("small")
+    blocks = 5 * (PROMPT + 100) // 2 // 16
+    options = PacedOptions(
+        cache_bytes=1 << 16,
+        plan=lambda plan: replace(plan, device_blocks=blocks),
+        perturbation=truth,
+    )
+    pool = VirtualPool(lambda _: APPEND_S)
+    engine = build_paced_core(config, MODEL, hardware, options, clock=VirtualClock(), pool=pool)
+    scheduler: Scheduler = engine.core._scheduler
+    assert scheduler.prices is not None
+    said = scheduler.prices.pages
+    params = SamplingParams(max_tokens=100, temperature=0.0, ignore_eos=True)
+    for number in range(16 * ROWS):
+        prompt = tuple((7 * i + number) % 100 + 1 for i in range(PROMPT))
+        engine.core.add_request(EngineRequest(str(number), prompt, params))
+    while engine.core.has_work():
+        engine.core.step()
+    found = scheduler.prices.pages
+    engine.core.close()
+    true = PerturbedRates(hardware, DType.FLOAT16, truth).links
+    described = PerturbedRates(hardware, DType.FLOAT16, AS_DESCRIBED).links
+    for factor, queue in (
+        (found.block_in_s / said.block_in_s, Queue.H2D),
+        (found.block_out_s / said.block_out_s, Queue.D2H),
+    ):
+        slower = described[queue].bytes_per_s / true[queue].bytes_per_s
+        assert abs(slower - 1) > 0.15
+        assert abs(factor / slower - 1) < 0.15  # a copy's start deviates by a factor of its own
 
 
 def test_where_nothing_is_chosen_by_predicted_time_it_is_refused() -> None:

@@ -202,8 +202,11 @@ def test_it_is_drawn_with_what_requests_wait_and_without(
         assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_lines_tell_of_each_rate(outcome: CellOutcome) -> None:
-    text = "\n".join(describe(outcome))
+def test_lines_tell_of_each_rate_and_that_nothing_was_replayed(outcome: CellOutcome) -> None:
+    lines = describe(outcome)
+    assert not [line for line in lines if line.rstrip().endswith(";")]
+    text = "\n".join(lines)
+    assert text.count("no program was replayed exactly, no token compared: --replay does") == 1
     assert "20% of gpu-only's" in text
     assert "150% of gpu-only's" in text
     assert text.count("first token") == len(outcome.points)

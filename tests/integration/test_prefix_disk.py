@@ -109,6 +109,7 @@ def test_the_folder_is_of_one_engine_and_one_layout(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="in use by another engine"):
         build_engine_core(config_of(tmp_path))
     core.close()
+    ask(config_of(tmp_path))  # without a block in it, it is anybody's
     with pytest.raises(ConfigError, match="holds KV of another block size: 16, not 32"):
         build_engine_core(config_of(tmp_path, block_size=32))
     with pytest.raises(ConfigError, match="holds KV of another precision"):

@@ -132,9 +132,16 @@ def test_tokens_count_as_equal_up_to_a_tie() -> None:
 def test_the_bench_says_what_it_has_replayed() -> None:
     bench = OnlineBench(("rendezvous",), pairs=1, window_s=0.01, virtual=True, replay_steps=10)
     (outcome,) = run_online(bench, [cell_of(Load(20, 12))], lambda _: None)
-    counts = {row.variant: row.value for row in rows_of(outcome) if "replayed" in row.metric}
-    assert set(counts) == {f"virtual {name}" for name in ("auto", "gpu-only", "rendezvous")}
-    assert all(count > 100 for count in counts.values())
+    counts = {
+        (row.unit, row.variant): row.value
+        for row in rows_of(outcome)
+        if row.metric.startswith(("replayed", "tokens equal"))
+    }
+    for policy, found in outcome.replays.items():
+        assert counts.pop(("programs", f"virtual {policy}")) == found.programs > 20
+        assert counts.pop(("tokens", f"virtual {policy}")) == found.tokens > 100
+    assert not counts
+    assert set(outcome.replays) == {"auto", "gpu-only", "rendezvous"}
     (longer,) = run_online(replace(bench, replay_steps=40), [cell_of(Load(20, 12))], lambda _: None)
     assert all(
         found.programs > outcome.replays[policy].programs

@@ -271,6 +271,19 @@ MODES: tuple[Mode, ...] = (
         lambda s: s.preemptions > 0 and s.transfers > 1,
     ),
     Mode(
+        "exact-mixed",  # copied to the host; comes back computed at its beginning, copied behind it
+        Setup(
+            device_blocks=_SCARCE,
+            host_blocks=_AMPLE,
+            preemption_mode="mix",
+            prefix_caching=False,
+            executor="exact",
+            executor_seed=41,
+            prices=round_prices(2, layer_s=0.0, token_s=1.0, block_s=10.0),
+        ),
+        lambda s: s.preemptions > 0 and s.mixed_returns > 0,
+    ),
+    Mode(
         "exact-fetched",  # the second time, what was evicted meanwhile comes back from the host
         Setup(
             device_blocks=_SCARCE,

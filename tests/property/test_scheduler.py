@@ -4,6 +4,7 @@ The model is the toy whose KV slots know which token wrote them, so that a wrong
 block used again too early or a missing wait is an error and not a small difference.
 """
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,8 +20,10 @@ from tests.support.rank_waits import WaitWatch
 from tests.support.scenarios import Scenario, scenarios
 from tests.support.script import Generated, Script, max_steps, run
 from tests.support.setups import Setup
+from tests.support.step_prices import any_prices
 from tests.support.ties import differs_at_tie
 
+from tandem.cost.step_prices import StepPrices
 from tandem.runtime.running import Running
 from tandem.scheduler.strategies.base import Strategy
 from tandem.spec.errors import EngineDeadError
@@ -91,6 +94,39 @@ def test_any_run_gives_the_tokens_of_the_plain_run(scenario: Scenario) -> None:
     event(f"joins {stats.cohort_joins > 0}, waits {stats.cohort_waits > 0}")
     if stats.disk is not None:
         event(f"disk: written {stats.disk.written_blocks > 0}, read {stats.disk.read_blocks > 0}")
+
+
+@pytest.mark.timeout(600)
+@given(
+    scenario=scenarios(),
+    lists=st.lists(any_prices(NUM_LAYERS), min_size=2, max_size=4),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=25)
+def test_prices_that_change_as_it_runs_change_no_token(
+    scenario: Scenario, lists: list[StepPrices], seed: int
+) -> None:
+    """As calibration does, but by more, and again and again."""
+    plain = Script.at_once(scenario.script.requests)
+    with toy_engine(scenario.reference(), NUM_LAYERS) as engine:
+        expected = run(engine.core, plain, steps=max_steps(plain, NUM_LAYERS))
+
+    draw, bound, changes = random.Random(seed), max_steps(scenario.script, NUM_LAYERS), 0
+    setup = replace(scenario.setup, strategy=scenario.switching(), prices=lists[0])
+    with toy_engine(setup, NUM_LAYERS) as engine:
+        scheduler, watch = engine.scheduler, WaitWatch(engine)
+
+        def look() -> None:
+            nonlocal changes
+            watch.look()
+            if draw.random() < 0.3:
+                scheduler._base_prices = draw.choice(lists)  # taken in with the next events
+            changes += scheduler.prices is not lists[0]
+
+        results = run(engine.core, scenario.script, steps=bound, after_step=look)
+        engine.check_idle()
+    check_results(scenario, results, expected)
+    event(f"changed {changes > 0}")
 
 
 @st.composite

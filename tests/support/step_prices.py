@@ -35,7 +35,7 @@ def round_prices(
         host=AttentionPrice(0.0, host_key_s, 0.0, 0.0),
         link=rising(link_s),
         merge=rising(0.0),
-        pages=PagePrice(0.0, block_s, block_s),
+        pages=PagePrice(0.0, block_s, 0.0, block_s),
         launch_s=0.0,
         max_join_wait_s=wait_s,
     )
@@ -71,7 +71,7 @@ def _random_prices(num_layers: int, draw: random.Random) -> StepPrices:
         host=attention(),
         link=stairs(),
         merge=stairs(),
-        pages=PagePrice(*(draw.choice(_SECONDS) for _ in range(3))),
+        pages=PagePrice(*(draw.choice(_SECONDS) for _ in range(4))),
         launch_s=draw.choice(_SECONDS),
         max_join_wait_s=draw.choice(_SECONDS),
     )

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Annotated
 
@@ -30,6 +31,8 @@ _COMMANDS = {
 }
 """By name, the module of `tandem.cli` that has it, and its function there."""
 
+_ENGINE_COMMANDS = frozenset(("generate", "chat", "serve", "batch", "demo", "bench"))
+
 # Typer's base of usage errors, whether it brings its own copy of click or not.
 _UsageError: type[Exception] = next(
     c
@@ -45,7 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     wait_calmly(os.environ)
     try:
-        status = build_app(args)(args or ["--help"], prog_name="tandem", standalone_mode=False)
+        with _log_lines(args):
+            status = build_app(args)(args or ["--help"], prog_name="tandem", standalone_mode=False)
         sys.stdout.flush()
     except TandemError as error:
         return _fail(error.message)
@@ -58,6 +62,15 @@ def main(argv: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED_STATUS
     return status or 0
+
+
+def _log_lines(args: Sequence[str]) -> AbstractContextManager[None]:
+    """What engines warn of, where one may run: the others need not import what it takes."""
+    if not _ENGINE_COMMANDS.intersection(args[:1]) or "--help" in args:
+        return contextlib.nullcontext()
+    from tandem.engine.log_lines import log_lines
+
+    return log_lines()
 
 
 def build_app(args: Sequence[str] = ()) -> typer.Typer:

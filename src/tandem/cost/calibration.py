@@ -1,18 +1,20 @@
 """Correct a price list by what its terms were measured to take.
 
-Three factors, each observed by itself: of the accelerator's linear stages, of its attention, and of
-the CPU's attention. Each follows what is observed, exponentially in its logarithm, within bounds.
+Five factors, each observed by itself: of the accelerator's linear stages, of its attention, of the
+CPU's attention, and of copies of KV blocks in either direction. Each follows what is observed,
+exponentially in its logarithm, within bounds.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 
 from tandem.cost.prediction_ratios import PredictionRatios, RatioCounter
 from tandem.cost.staircase import Staircase
-from tandem.cost.step_prices import AttentionPrice, StepPrices, TermTimes
+from tandem.cost.step_prices import AttentionPrice, CopyTimes, PagePrice, StepPrices, TermTimes
 
 _ACCELERATOR_RATE = 0.1  # nobody else uses it: after fifty observations, 99% of the way
 _HOST_RATE = 0.5  # others come and go, and rows on the host are seen to in some steps only
+_COPY_RATE = 0.3  # they are rarer than steps, and others' copies may use the link meanwhile
 _MOST = 8.0
 _MOST_AT_ONCE = 4.0
 _NOTICED = 0.02
@@ -25,6 +27,8 @@ class TermFactors:
     linear: float = 1.0
     attention: float = 1.0
     host: float = 1.0
+    copies_in: float = 1.0
+    copies_out: float = 1.0
 
 
 class Calibrator:
@@ -43,22 +47,38 @@ class Calibrator:
     def observe(self, said: TermTimes, measured: TermTimes) -> None:
         """A step, by the price list as it was given and as measured."""
         self._ratios.add(*_compared(said, measured, self.factors))
-        self.factors = TermFactors(
-            _toward(self.factors.linear, said.linear_s, measured.linear_s, _ACCELERATOR_RATE),
-            _toward(
-                self.factors.attention, said.attention_s, measured.attention_s, _ACCELERATOR_RATE
-            ),
-            _toward(self.factors.host, said.host_s, measured.host_s, _HOST_RATE),
+        now = self.factors
+        self._take(
+            replace(
+                now,
+                linear=_toward(now.linear, said.linear_s, measured.linear_s, _ACCELERATOR_RATE),
+                attention=_toward(
+                    now.attention, said.attention_s, measured.attention_s, _ACCELERATOR_RATE
+                ),
+                host=_toward(now.host, said.host_s, measured.host_s, _HOST_RATE),
+            )
         )
-        if _differ(self.factors, self._used):
-            self._used, self.prices = self.factors, scaled(self._given, self.factors)
+
+    def observe_copies(self, said: CopyTimes, measured: CopyTimes) -> None:
+        """Copies of KV blocks, likewise; they are no step, and no ratio is counted of them."""
+        now = self.factors
+        self._take(
+            replace(
+                now,
+                copies_in=_toward(now.copies_in, said.in_s, measured.in_s, _COPY_RATE),
+                copies_out=_toward(now.copies_out, said.out_s, measured.out_s, _COPY_RATE),
+            )
+        )
+
+    def _take(self, factors: TermFactors) -> None:
+        self.factors = factors
+        if _differ(factors, self._used):
+            self._used, self.prices = factors, scaled(self._given, factors)
 
     def ratios(self) -> PredictionRatios:
         """What predictions were worth since start, and are multiplied by now."""
         factors, ratios = self.factors, self._ratios
-        return PredictionRatios(
-            factors.linear, factors.attention, factors.host, tuple(ratios.counts), ratios.total
-        )
+        return PredictionRatios(**asdict(factors), counts=tuple(ratios.counts), total=ratios.total)
 
 
 def _compared(said: TermTimes, measured: TermTimes, factors: TermFactors) -> tuple[float, float]:
@@ -78,6 +98,7 @@ def scaled(prices: StepPrices, factors: TermFactors) -> StepPrices:
         merge=_stairs(prices.merge, factors.linear),
         device=_attention(prices.device, factors.attention),
         host=_attention(prices.host, factors.host),
+        pages=_pages(prices.pages, factors),
     )
 
 
@@ -91,6 +112,16 @@ def _attention(price: AttentionPrice, factor: float) -> AttentionPrice:
     )
 
 
+def _pages(price: PagePrice, factors: TermFactors) -> PagePrice:
+    into, out = factors.copies_in, factors.copies_out
+    return PagePrice(
+        into * price.start_in_s,
+        into * price.block_in_s,
+        out * price.start_out_s,
+        out * price.block_out_s,
+    )
+
+
 def _toward(factor: float, said_s: float, measured_s: float, rate: float) -> float:
     """A part of the way to what was observed."""
     if said_s <= 0 or measured_s <= 0:
@@ -100,9 +131,5 @@ def _toward(factor: float, said_s: float, measured_s: float, rate: float) -> flo
 
 
 def _differ(one: TermFactors, other: TermFactors) -> bool:
-    pairs = (
-        (one.linear, other.linear),
-        (one.attention, other.attention),
-        (one.host, other.host),
-    )
+    pairs = zip(astuple(one), astuple(other), strict=True)
     return any(abs(math.log(new / old)) > _NOTICED for new, old in pairs)

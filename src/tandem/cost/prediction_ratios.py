@@ -12,14 +12,16 @@ class PredictionRatios:
     """Counts of measured over predicted times; plain values only.
 
     Attributes:
-        linear, attention, host: factors by which terms of the price list are multiplied now
-            (`TermFactors`).
+        linear, attention, host, copies_in, copies_out: factors by which terms of the price list
+            are multiplied now (`TermFactors`).
         counts: steps by ratio, [len(RATIO_BOUNDS) + 1]. total: sum of all ratios.
     """
 
     linear: float = 1.0
     attention: float = 1.0
     host: float = 1.0
+    copies_in: float = 1.0
+    copies_out: float = 1.0
     counts: tuple[int, ...] = (0,) * (len(RATIO_BOUNDS) + 1)
     total: float = 0.0
 

@@ -83,9 +83,11 @@ def step_prices(
 
 
 def _pages(hardware: HardwareSpec, block_bytes: float) -> PagePrice:
+    latency_s = hardware.link.latency_s
     return PagePrice(
-        start_s=hardware.link.latency_s,
+        start_in_s=latency_s,
         block_in_s=block_bytes / h2d_rates(hardware).bytes_per_s,
+        start_out_s=latency_s,
         block_out_s=block_bytes / d2h_rates(hardware).bytes_per_s,
     )
 

@@ -110,6 +110,7 @@ class BlockStats:
             generated_tokens=counts.generated,
             cached_prompt_tokens=0,
             preemptions=0,
+            mixed_returns=0,
             transfers=0,
             device_attention_tokens=counts.attended[Tier.DEVICE],
             host_attention_tokens=counts.attended[Tier.HOST],

@@ -48,6 +48,8 @@ class EngineStats:
         accelerator: what the programs run on, in words.
         host_attention_tokens: query tokens whose attention ran (in part) on the host.
         ways: steps by what the strategy calls its choice, or by the strategy that has only one.
+        mixed_returns: preempted requests that came back computed again at their beginning, and
+            copied behind it.
         cohort_joins, cohort_waits: joins that happened, and that found the cohort not ready.
         prefix: what the prefix cache was asked for, found and did.
         disk: what it did with the disk; None without one.
@@ -79,6 +81,7 @@ class EngineStats:
     generated_tokens: int
     cached_prompt_tokens: int
     preemptions: int
+    mixed_returns: int
     transfers: int
     device_attention_tokens: int
     host_attention_tokens: int

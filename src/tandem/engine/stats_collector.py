@@ -103,6 +103,7 @@ class StatsCollector:
             generated_tokens=self._generated,
             cached_prompt_tokens=scheduler.cached_prompt_tokens,
             preemptions=scheduler.running.num_preemptions,
+            mixed_returns=scheduler.running.returning.num_begun,
             transfers=self._transfers,
             device_attention_tokens=self._attended[Tier.DEVICE],
             host_attention_tokens=self._attended[Tier.HOST],

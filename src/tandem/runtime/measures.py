@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from tandem.runtime.overlap_meter import OverlapMeter
 
 
+_ROUNDING = 1e-9
+"""Of a share: what sums of times without a gap may differ by."""
+
+
 @dataclass(frozen=True, slots=True)
 class OverlapTotals:
     """How accelerator and CPU worked beside each other, summed over steps; seconds.
@@ -28,7 +32,10 @@ class OverlapTotals:
     @property
     def accel_idle_share(self) -> float | None:
         """Of the time with work, in which the accelerator did none; None without steps."""
-        return max(0.0, 1 - self.accel_busy_s / self.step_s) if self.step_s else None
+        if not self.step_s:
+            return None
+        share = 1 - self.accel_busy_s / self.step_s
+        return share if share > _ROUNDING else 0.0
 
     @property
     def hidden_share(self) -> float | None:

@@ -53,7 +53,7 @@ class PageFile:
                 f"to {format_size(least)} at least",
                 param="kv_disk_size",
             )
-        self._folder = PageFolder(path, layout)
+        self._folder = PageFolder(path, layout, _PAGES)
         self._files: list[int] = []
         try:
             self._pages, self._index = self._open(_PAGES), self._open(_INDEX)

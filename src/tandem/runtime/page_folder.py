@@ -28,13 +28,14 @@ class PageFolder:
 
     Args:
         path: is made if it is missing.
+        kept: name of the file with the blocks; while nothing is in it, they may be of anything.
 
     Raises:
         ConfigError: the folder cannot be used, belongs to others, is in use, or holds blocks of
             another model, layout or version.
     """
 
-    def __init__(self, path: Path, layout: Layout) -> None:
+    def __init__(self, path: Path, layout: Layout, kept: str) -> None:
         self.path = path
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,7 +46,7 @@ class PageFolder:
         try:
             self._require_ours(os.fstat(self._folder))
             self._take_lock()
-            self.is_new = not self._says(layout)
+            self.is_new = not self._says(layout, kept)
         except OSError as error:
             self.close()
             raise self._unusable(error) from None
@@ -111,8 +112,14 @@ class PageFolder:
                 param="kv_disk",
             ) from None
 
-    def _says(self, layout: Layout) -> bool:
-        """False if the folder says nothing yet.
+    def _is_empty(self, name: str) -> bool:
+        try:
+            return os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_size == 0
+        except FileNotFoundError:
+            return True
+
+    def _says(self, layout: Layout, kept: str) -> bool:
+        """False if the folder says nothing yet, or something else of blocks that there are not.
 
         Raises:
             ConfigError: it says something else.
@@ -129,6 +136,8 @@ class PageFolder:
             raise self._refused(f"was written by another version (format {said.get('format')!r})")
         for name, wanted in layout.items():
             if said.get(name) != wanted:
+                if self._is_empty(kept):
+                    return False
                 raise self._refused(f"holds KV of another {name}: {said.get(name)}, not {wanted}")
         return True
 

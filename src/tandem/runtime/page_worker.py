@@ -134,7 +134,7 @@ class PageWorker:
             self._told = True
             _LOG.warning(
                 "--kv-disk %s: a KV block is damaged or cannot be read; it is computed again, as "
-                "are others (tandem:prefix_disk_damaged_blocks)",
+                "are others (tandem:prefix_disk_damaged_blocks_total)",
                 self._file.path,
             )
         with suppress(OSError):  # it will be found out again

@@ -53,8 +53,7 @@ class FetchRule:
         if self.prices is None:
             return True
         share = self.block_size / self.max_tokens
-        block_s = self.prices.pages.in_s(1) - self.prices.pages.start_s
-        return block_s < share * self._prefill_s(0, self.max_tokens, 0)
+        return self.prices.pages.block_in_s < share * self._prefill_s(0, self.max_tokens, 0)
 
     def copied_beside(self, *, hosted: bool) -> int:
         """Blocks that a step may copy to the host so that nothing else waits long, at least one.
@@ -69,7 +68,7 @@ class FetchRule:
         time_s = _BESIDE_QUERIES_S
         if not hosted:
             time_s = max(time_s, self.prices.linear.at(1) / 2)
-        left_s = time_s - pages.start_s
+        left_s = time_s - pages.start_out_s
         return (
             max(1, int(left_s / pages.block_out_s)) if pages.block_out_s > 0 else _COPIED_UNPRICED
         )

@@ -332,14 +332,15 @@ class Scheduler:
 
     def _start_moves(self) -> list[StepProgram]:
         moves = self.running.take_moves()
-        return [self._compiler.transfer(moves)] if moves else []
+        return [self._timed(self._compiler.transfer(moves))] if moves else []
 
     def _demote(self, tiers: "PrefixTiers") -> list[StepProgram]:
         """Copy what the device would evict next, beside the step that comes after it."""
         copy = tiers.begin(hosted=bool(self.rows.num_host_blocks[self.rows.owned()].any()))
         if copy is None:
             return []
-        program = self._compiler.demotion(np.array(copy.source, dtype=np.int32), copy.target)
+        source = np.array(copy.source, dtype=np.int32)
+        program = self._timed(self._compiler.demotion(source, copy.target))
         tiers.started(program.step_id)
         return [program]
 
@@ -416,6 +417,12 @@ class Scheduler:
         record = self.flight.steps.get(step)
         joins = {} if record is None else record.cohorts
         self.timer.submitted(step, counted, [cohort.cohort_id for cohort in started], joins)
+
+    def _timed(self, program: StepProgram) -> StepProgram:
+        """Copies of KV blocks have been compiled."""
+        if self.timer is not None:
+            self.timer.copies(program)
+        return program
 
     def _take_in_prices(self) -> None:
         """What has been learnt since counts from now on."""

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tandem.cost.calibration import Calibrator
-from tandem.cost.step_prices import CohortWork, StepPrices, StepWork, TermTimes
+from tandem.cost.step_prices import CohortWork, CopyTimes, StepPrices, StepWork, TermTimes
 from tandem.plan.events import StepTimes
-from tandem.plan.program import OpKind, Queue
+from tandem.plan.program import OpKind, Queue, StepProgram
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.view import SchedulerView
+from tandem.spec.tier import Tier
 
 
 class CountedStep(NamedTuple):
@@ -47,6 +48,7 @@ class StepTimer:
         self.calibrator = Calibrator(prices)
         self._given, self._resident = prices, resident
         self._steps: dict[int, _SaidStep] = {}
+        self._copies: dict[int, CopyTimes] = {}
         self._cohorts: dict[int, float] = {}
 
     def count(self, proposal: StepProposal, view: SchedulerView) -> CountedStep:
@@ -73,6 +75,17 @@ class StepTimer:
         by_lane = {lane: self._cohorts[name] for lane, name in joins.items()}
         self._steps[step] = _SaidStep(said._replace(host_s=host_s), by_lane)
 
+    def copies(self, program: StepProgram) -> None:
+        """A program that copies KV blocks, and does nothing else, goes to the executor."""
+        pages, into_s, out_s = self._given.pages, 0.0, 0.0
+        for each in program.transfers:
+            blocks = len(each.source_blocks)
+            if each.target is Tier.DEVICE:
+                into_s += pages.in_s(blocks)
+            else:
+                out_s += pages.out_s(blocks)
+        self._copies[program.step_id] = CopyTimes(into_s, out_s)
+
     def joined(self, step: int, lane: int) -> None:
         """A cohort goes on to attend in the next layer."""
         timed = self._steps.get(step)
@@ -86,9 +99,13 @@ class StepTimer:
 
     def retired(self, step: int, times: StepTimes | None) -> None:
         """All operations of a program have ended; without times nothing is learnt."""
-        timed = self._steps.pop(step, None)
-        if timed is not None and times is not None:
+        timed, copied = self._steps.pop(step, None), self._copies.pop(step, None)
+        if times is None:
+            return
+        if timed is not None:
             self.calibrator.observe(timed.said, _measured(times))
+        if copied is not None:
+            self.calibrator.observe_copies(copied, _copied(times))
 
     def _said(self, work: StepWork | None, *, alone: bool) -> TermTimes:
         if work is None:
@@ -100,11 +117,16 @@ class StepTimer:
 
 
 def _measured(times: StepTimes) -> TermTimes:
-    def busy_s(queue: Queue, *kinds: OpKind) -> float:
-        return sum(times.busy_s.get((queue, kind), 0.0) for kind in kinds)
-
     return TermTimes(
-        busy_s(Queue.ACCEL, OpKind.STAGE, OpKind.MERGE),
-        busy_s(Queue.ACCEL, OpKind.APPEND, OpKind.ATTEND),
-        busy_s(Queue.CPU, OpKind.APPEND, OpKind.ATTEND),
+        _busy_s(times, Queue.ACCEL, OpKind.STAGE, OpKind.MERGE),
+        _busy_s(times, Queue.ACCEL, OpKind.APPEND, OpKind.ATTEND),
+        _busy_s(times, Queue.CPU, OpKind.APPEND, OpKind.ATTEND),
     )
+
+
+def _copied(times: StepTimes) -> CopyTimes:
+    return CopyTimes(_busy_s(times, Queue.H2D, OpKind.COPY), _busy_s(times, Queue.D2H, OpKind.COPY))
+
+
+def _busy_s(times: StepTimes, queue: Queue, *kinds: OpKind) -> float:
+    return sum(times.busy_s.get((queue, kind), 0.0) for kind in kinds)

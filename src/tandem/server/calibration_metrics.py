@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from tandem.cost.prediction_ratios import RATIO_BOUNDS
 
-_TERMS = ("linear", "attention", "host")
+_TERMS = ("linear", "attention", "host", "copies_in", "copies_out")
 
 
 class CalibrationMetrics(Collector):
@@ -26,7 +26,7 @@ class CalibrationMetrics(Collector):
         factors = GaugeMetricFamily(
             "tandem:calibration_factor",
             "By how much predicted times are multiplied: the accelerator's stages, its attention, "
-            "the CPU's.",
+            "the CPU's, and copies of KV blocks to the accelerator and to the host.",
             labels=["term"],
         )
         for term in _TERMS:

@@ -300,7 +300,8 @@ def _at_least(value: int | None, minimum: int, param: str) -> None:
 
 def _one_of(value: str, known: tuple[str, ...], param: str) -> None:
     if value not in known:
-        raise ConfigError(f"unknown {param} '{value}'; use one of: {', '.join(known)}", param=param)
+        names = ", ".join(known)
+        raise ConfigError(f"unknown {_flag(param)} '{value}'; use one of: {names}", param=param)
 
 
 def _check_size(text: str, param: str) -> None:

@@ -121,7 +121,7 @@ BAD = [
     (["--prompt", "a", "--logprobs", "1"], "add --json"),
     (["--prompt", "a", "--wat"], "No such option"),
     (["--prompt", "a", "--tensor-parallel-size", "2"], "--tensor-parallel-size 2 is not supported"),
-    (["--prompt", "a", "--kv-placement", "moon"], "unknown kv_placement 'moon'"),
+    (["--prompt", "a", "--kv-placement", "moon"], "unknown --kv-placement 'moon'"),
     (["--prompt", "a", "--block-size", "48"], "block_size must be 16, 32, 64, 128 or 256"),
     (["/nowhere/model", "--prompt", "a"], "no directory '/nowhere/model'"),
     (["no-such/model", "--prompt", "a"], "fetch it with: hf download no-such/model"),

@@ -1,5 +1,7 @@
 """Factors that follow what is observed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +9,9 @@ from tests.support.step_prices import round_prices
 
 from tandem.cost.calibration import Calibrator, TermFactors, scaled
 from tandem.cost.prediction_ratios import RATIO_BOUNDS
-from tandem.cost.step_prices import StepWork, TermTimes, TierWork
+from tandem.cost.step_prices import CopyTimes, StepWork, TermTimes, TierWork
 
-PRICES = round_prices(4, layer_s=1.0, device_key_s=0.01, host_key_s=0.1)
+PRICES = round_prices(4, layer_s=1.0, device_key_s=0.01, host_key_s=0.1, block_s=0.5)
 WORK = StepWork(8, 0, 8, TierWork(4, 100, 100), TierWork(4, 100, 100))
 RATIOS = st.floats(0.2, 5.0)
 
@@ -25,6 +27,26 @@ def test_the_list_comes_to_say_what_is_measured(
     found = calibrator.prices.terms(WORK)
     for now_s, true_s in zip(found, truth, strict=True):
         assert abs(now_s / true_s - 1) < 0.03
+
+
+@given(into=RATIOS, out=RATIOS)
+def test_copies_in_either_direction_come_to_take_what_is_measured(into: float, out: float) -> None:
+    pages = replace(PRICES.pages, start_in_s=0.1, start_out_s=0.2)
+    calibrator = Calibrator(replace(PRICES, pages=pages))
+    said = CopyTimes(pages.in_s(3), pages.out_s(5))
+    for _ in range(60):
+        calibrator.observe_copies(said, CopyTimes(into * said.in_s, out * said.out_s))
+    found = calibrator.prices.pages
+    assert found.in_s(1) == pytest.approx(into * pages.in_s(1), rel=0.03)
+    assert found.out_s(2) == pytest.approx(out * pages.out_s(2), rel=0.03)
+    assert sum(calibrator.ratios().counts) == 0  # they are no steps
+
+
+def test_a_program_that_copies_one_way_says_nothing_of_the_other() -> None:
+    calibrator = Calibrator(PRICES)
+    calibrator.observe_copies(CopyTimes(in_s=1.0), CopyTimes(in_s=2.0))
+    assert calibrator.factors.copies_in > 1.2
+    assert replace(calibrator.factors, copies_in=1.0) == TermFactors()
 
 
 def test_measured_times_are_counted_by_how_they_compare_with_corrected_ones() -> None:

@@ -215,5 +215,5 @@ def test_without_an_accelerator_there_is_nothing_to_launch() -> None:
 
 
 def test_an_unknown_choice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown cuda_graphs 'yes'; use one of: auto, on, off"):
+    with pytest.raises(ConfigError, match="unknown --cuda-graphs 'yes'; use one of: auto, on, off"):
         replace(CONFIG, cuda_graphs="yes")

@@ -102,6 +102,14 @@ def test_recent_steps_are_the_latest(steps: Steps) -> None:
     assert steps.meter.totals == steps.meter.recent() == OverlapTotals()
 
 
+def test_an_accelerator_without_a_gap_is_idle_for_none_of_the_time() -> None:
+    busy_s = sum([0.1] * 10)
+    assert busy_s < 1.0  # as sums of floats are
+    assert OverlapTotals(10, 1.0, busy_s).accel_idle_share == 0.0
+    assert OverlapTotals(10, 1.0, 0.999).accel_idle_share == pytest.approx(0.001)
+    assert OverlapTotals().accel_idle_share is None
+
+
 def drawn(longest: int) -> st.SearchStrategy[list[Interval]]:
     """Intervals that follow each other, at multiples of a quarter."""
     gaps = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=longest)

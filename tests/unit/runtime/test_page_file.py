@@ -206,6 +206,15 @@ def test_blocks_of_another_model_are_kept_for_it(tmp_path: Path) -> None:
     file.close()
 
 
+def test_a_folder_without_a_block_is_anybody_s(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    other: Layout = {**LAYOUT, "block size": 32}
+    file = opened(tmp_path, layout=other)
+    put(file, 0, 0)
+    file.close()
+    assert "holds KV of another block size: 32, not 16" in refusal(tmp_path)
+
+
 def test_another_version_and_a_damaged_description_are_refused(tmp_path: Path) -> None:
     opened(tmp_path).close()
     about = tmp_path / "kv" / "tandem-kv.json"

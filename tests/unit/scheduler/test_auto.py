@@ -144,6 +144,32 @@ def test_nobody_waits_for_ever(engine: TestEngine) -> None:
     assert len(hosted) or chosen.cohort_starts
 
 
+def test_a_cohort_that_does_not_pay_is_parked_for_no_longer_than_is_promised(
+    engine: TestEngine,
+) -> None:
+    """It has begun when each of its joins is found to hold all others up."""
+    scheduler, parked = engine.scheduler, 0
+    scheduler.strategy, scheduler.prices = Auto(), round_prices(LAYERS, host_key_s=0.1)
+    while not scheduler.cohorts:
+        engine.core.step()
+    scheduler.prices = round_prices(LAYERS, host_key_s=1e3, wait_s=1e3)
+    commit, gaps = scheduler._commit, list[int]()
+
+    def seen(proposal: StepProposal, view: SchedulerView) -> list[StepProgram]:
+        nonlocal parked
+        if proposal.cohort_joins:
+            gaps.append(parked)
+        parked = 0 if proposal.cohort_joins else parked + proposal.computes
+        return commit(proposal, view)
+
+    scheduler._commit = seen
+    while scheduler.cohorts:
+        engine.core.step()
+    promised = 8 + scheduler.config.launch_ahead_steps  # a layer's part of invariant 6
+    assert len(gaps) >= LAYERS - 1
+    assert 4 < max(gaps) <= promised
+
+
 def test_what_is_chosen_is_counted() -> None:
     prices = round_prices(LAYERS, host_key_s=0.1)
     with toy_engine(replace(SETUP, strategy="auto", prices=prices), LAYERS) as engine:

@@ -87,7 +87,7 @@ def test_nothing_is_kept_where_the_link_is_slower_than_computing() -> None:
 def test_nothing_is_fetched_that_is_computed_sooner() -> None:
     # a block is worth keeping for the sake of long prompts, but here a launch costs more than all
     prices = round_prices(LAYERS, layer_s=0.01, token_s=0.01, block_s=0.001)
-    prices = replace(prices, pages=replace(prices.pages, start_s=1.0))
+    prices = replace(prices, pages=replace(prices.pages, start_in_s=1.0, start_out_s=1.0))
     with after_eviction(replace(SETUP, prices=prices)) as engine:
         assert serve(engine, request(0)) == {"r0-0": 0}
         assert engine.stats.prefix.demoted_blocks > 0
@@ -199,6 +199,32 @@ def test_copying_comes_to_an_end(held: int, copies: int) -> None:
     assert all(pools[tier].counts().held == 0 for tier in TIERS)
 
 
+def test_copies_that_are_in_use_count_and_stay() -> None:
+    pools = {tier: BlockPool(tier, 32) for tier in TIERS}
+    device, host = pools[Tier.DEVICE], pools[Tier.HOST]
+    prefix = PrefixCache(pools, BLOCK)
+    for number, block in enumerate(device.allocate(32).tolist()):
+        prefix.publish(Tier.DEVICE, block, bytes([number]) * 16)
+        device.release([block], None)
+    tiers = PrefixTiers(pools, prefix, 2, FetchRule(None, BLOCK, 64))
+    copy = tiers.begin(hosted=False)
+    assert copy is not None
+    tiers.started(0)
+    tiers.arrived()
+    device.complete_step(0)
+    used = copy.target.tolist()
+    assert len(used) == 2
+    host.share(used)  # by a row on the host
+    device.allocate(2)  # what was copied is forgotten here: others are the next to go
+    assert tiers.begin(hosted=False) is None
+    tiers.check()
+    host.release(used, None)
+    again = tiers.begin(hosted=False)
+    assert again is not None
+    assert len(again.target) == 2
+    tiers.check()
+
+
 # --- the rule ---------------------------------------------------------------------------------
 
 
@@ -208,7 +234,7 @@ def rule(block_s: float, flat_tokens: int = 0, start_s: float = 0.0) -> FetchRul
     linear = rising(0.0, 1.0)
     if flat_tokens:
         linear = replace(linear, sizes=(1, flat_tokens, flat_tokens + 1000), seconds=(1, 1, 1001))
-    pages = replace(prices.pages, start_s=start_s)
+    pages = replace(prices.pages, start_in_s=start_s, start_out_s=start_s)
     return FetchRule(replace(prices, linear=linear, pages=pages), BLOCK, 100)
 
 

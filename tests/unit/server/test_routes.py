@@ -134,15 +134,18 @@ def test_overlap_is_told_only_by_engines_that_know_it(start: Start) -> None:
 def test_predicted_and_measured_times_are_told_where_they_are_compared(start: Start) -> None:
     assert not [n for n, _ in metrics(start()) if "calibration" in n or "step_time_ratio" in n]
     counts = (0, 1, 0, 0, 0, 5, 0, 0, 0, 0, 2)
-    core = FakeCore(prediction=PredictionRatios(1.1, 0.9, 6.0, counts, 10.5))
+    told = PredictionRatios(1.1, 0.9, 6.0, 1.5, 0.8, counts, 10.5)
+    core = FakeCore(prediction=told)
     server = start(core)
     samples = metrics(server)
     assert samples["tandem:calibration_factor", "host"] == 6.0
+    assert samples["tandem:calibration_factor", "copies_in"] == 1.5
+    assert samples["tandem:calibration_factor", "copies_out"] == 0.8
     assert samples["tandem:step_time_ratio_count", None] == 8
     assert samples["tandem:step_time_ratio_sum", None] == 10.5
     assert samples["tandem:step_time_ratio_bucket", "0.7"] == 1
     assert samples["tandem:step_time_ratio_bucket", "1.05"] == 6
-    core.prediction = PredictionRatios(1.1, 0.9, 1.0, (*counts[:-1], 3), 13.0)
+    core.prediction = replace(told, host=1.0, counts=(*counts[:-1], 3), total=13.0)
     samples = metrics(server)
     assert samples["tandem:calibration_factor", "host"] == 1.0
     assert samples["tandem:step_time_ratio_bucket", "+Inf"] == 9

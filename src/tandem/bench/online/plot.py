@@ -14,33 +14,43 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+_WIDTH, _LATENCY_WIDTH = 7, 4  # inches
+
+
 def plot_online(outcomes: Sequence[CellOutcome], path: Path) -> None:
-    """A line of axes per cell: tokens per second, first tokens, time per token.
+    """A line of axes per cell: tokens per second; first tokens and time per token, where requests
+    came over time.
 
     Raises:
         ConfigError: the file cannot be written.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(15, 4.2 * len(outcomes)), layout="constrained")
-    lines = figure.subplots(len(outcomes), 3, squeeze=False)
-    for (rates, first, each), outcome in zip(lines, outcomes, strict=True):
+    latencies = (FIRST, EACH) if any(outcome.points for outcome in outcomes) else ()
+    columns = 1 + len(latencies)
+    size = (_WIDTH + _LATENCY_WIDTH * len(latencies), 4.2 * len(outcomes))
+    figure = Figure(figsize=size, layout="constrained")
+    lines = figure.subplots(len(outcomes), columns, squeeze=False)
+    for (rates, *others), outcome in zip(lines, outcomes, strict=True):
         _draw_rates(rates, outcome)
-        _draw_latency(first, FIRST, outcome.points)
-        _draw_latency(each, EACH, outcome.points)
+        for axes, what in zip(others, latencies, strict=True):
+            _draw_latency(axes, what, outcome.points)
     save_picture(figure, path)
 
 
 def _draw_rates(axes: "Axes", outcome: CellOutcome) -> None:
-    """Executed as bars, predicted and simulated as marks, the bound as a line."""
+    """Executed as bars, predicted and simulated as marks, what neither exceeds as lines."""
     figures = figures_of(outcome)
     names = [each.policy for each in figures]
     axes.barh(names, [each.executed for each in figures], color="lightsteelblue", label="executed")
     said = {each.policy: each.predicted for each in figures if each.predicted is not None}
     axes.plot([*said.values()], [*said], "k|", markersize=14, label="predicted")
     axes.plot([each.simulated for each in figures], names, "rx", label="simulated")
-    if outcome.bound is not None:
-        axes.axvline(outcome.bound.tokens_per_s, color="gray", linestyle=":", label="bound")
+    bound = outcome.bound
+    if bound is not None:
+        axes.axvline(bound.of_plans, color="gray", linestyle="--", label="no plan exceeds")
+        if bound.tokens_per_s > bound.of_plans:
+            axes.axvline(bound.tokens_per_s, color="gray", linestyle=":", label="bound")
     axes.invert_yaxis()
     axes.set_xlabel(f"tokens/s, {outcome.bed.word}", fontsize=8)
     axes.set_title(str(outcome.cell), fontsize=7)

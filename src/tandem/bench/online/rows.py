@@ -151,8 +151,11 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
             rows += _honesty(row, each)
         rows += _busy(row, each)
         if each.policy in outcome.replays:
-            checked = outcome.replays[each.policy].tokens
-            rows.append(row("tokens equal to the plain engine's, replayed", checked, "tokens"))
+            replay = outcome.replays[each.policy]
+            rows.append(row("replayed exactly", replay.programs, "programs"))
+            rows.append(
+                row("tokens equal to the plain engine's, replayed", replay.tokens, "tokens")
+            )
     return (*rows, *latency_rows(outcome))
 
 
@@ -235,7 +238,7 @@ def _replay_lines(outcome: CellOutcome) -> list[str]:
     different = {each.plan: each.policy for each in outcome.planned if each.plan is not None}
     replays = [found for policy, found in outcome.replays.items() if policy in different.values()]
     if not replays:
-        return []
+        return ["  no program was replayed exactly, no token compared: --replay does"]
     programs = sum(each.programs for each in replays)
     tokens, ties = (sum(each.tokens for each in replays), sum(each.ties for each in replays))
     told = f"  replayed exactly: {len(replays)} plans, {programs:,} programs, {tokens:,} tokens, "
@@ -245,16 +248,16 @@ def _replay_lines(outcome: CellOutcome) -> list[str]:
 def _policy_lines(
     outcome: CellOutcome, each: PolicyFigures, alone: PolicyFigures | None, bound: Bound | None
 ) -> list[str]:
-    against = "the same plan as auto"
+    against = "; the same plan as auto"
     if each.policy == AUTO:
         against = ""
         if alone is not None and alone.auto_over is not None:
-            against = f"{alone.auto_over.median - 1:+.1%} of gpu-only"
+            against = f"; {alone.auto_over.median - 1:+.1%} of gpu-only"
             against += _shares(alone.auto_over.median - 1, alone.executed, bound)
     elif each.auto_over is not None:
         ratio = each.auto_over
         limit = "" if ratio.lower_95 is None else f" (lower 95% {ratio.lower_95:.3f})"
-        against = f"auto over it {ratio.median:.3f}{limit}"
+        against = f"; auto over it {ratio.median:.3f}{limit}"
     report = each.windows[-1].report
     planned = next(p for p in outcome.planned if p.policy == each.policy)
     said = [] if each.predicted is None else [("predicted", each.predicted)]
@@ -263,7 +266,7 @@ def _policy_lines(
         for word, rate in (*said, ("simulated", each.simulated))
     )
     lines = [
-        f"  {each.policy:14} {each.executed:8.1f} tokens/s, {told}; {against}",
+        f"  {each.policy:14} {each.executed:8.1f} tokens/s, {told}{against}",
         f"    {planned.describe()}; accelerator {report.accel_busy:.0%} busy, CPU "
         f"{report.cpu_busy:.0%}",
     ]

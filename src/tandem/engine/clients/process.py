@@ -16,6 +16,7 @@ from typing import Any
 from tandem.engine.clients.channel import Channel, Message
 from tandem.engine.clients.driver import Abort, Close, Core, EngineDriver, ReadStats, Submit
 from tandem.engine.clients.protocol import pack_error, pack_event, unpack_request
+from tandem.engine.log_lines import log_lines
 from tandem.spec.config import EngineConfig
 from tandem.spec.errors import EngineDeadError, TandemError
 
@@ -29,7 +30,8 @@ def main(argv: list[str]) -> int:
     """Serve the client at the other end of the socket; returns the exit status."""
     # SystemExit unwinds through the driver, which closes the core.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    status = _run(argv)
+    with log_lines():
+        status = _run(argv)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the process ends as it is; nothing to unwind
     return status
 
