@@ -30,6 +30,8 @@ _UNLIKE, _LOOKED_THROUGH = 3, 12
 """Families to show, and where fewer than these are known, among how many of the best by rank of
 other kinds more are looked for.
 """
+_HOMES = 3
+"""Of layers of the best plans, how many other ones are tried at a time."""
 _COARSE = 0.2
 """Of the work that is spent on the chosen plan's job: then most take about 10 ms."""
 _WORTH = 1.002
@@ -275,6 +277,11 @@ class InStep:
         ranked = _best_first(found.values())
         for start in dict.fromkeys([*ranked[:_STARTS], *islice(_unlike(ranked), _STARTS)]):
             self._change(start, policy, found, tried, len(tried) + lived.changes)
+        if lived.policies:
+            for start in list(islice(_unlike(_best_first(found.values())), _STARTS)):
+                moved = self._rehome(start, policy, found, tried)
+                if moved != start:
+                    self._change(moved, policy, found, tried, len(tried) + lived.changes)
         return _best_first(found.values())
 
     def _even(self, policy: Policy, found: dict[Candidate, Option], tried: set[Candidate]) -> None:
@@ -292,6 +299,26 @@ class InStep:
                 option = self._search.tried(candidate, policy)
                 if option is not None and option.tokens_per_s >= least:
                     found[candidate] = self.of(option)
+
+    def _rehome(
+        self, start: Option, policy: Policy, found: dict[Candidate, Option], tried: set[Candidate]
+    ) -> Option:
+        """The best after adding it with layers in other homes, the most promising, while one
+        helps.
+        """
+        best, improved = start, True
+        while improved:
+            improved = False
+            promising = self._search.with_other_homes(best.candidate, policy)
+            for candidate in islice((each for each in promising if each not in tried), _HOMES):
+                tried.add(candidate)
+                option = self._search.tried(candidate, policy)
+                if option is None:
+                    continue
+                found[candidate] = self.of(option)
+                if found[candidate].tokens_per_s > _WORTH * best.tokens_per_s:
+                    best, improved = found[candidate], True
+        return best
 
     def _change(
         self,

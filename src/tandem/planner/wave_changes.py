@@ -25,10 +25,11 @@ class WaveChanges:
         self._steps: dict[int, int] = {question.step_of(step): step for step in question.steps}
 
     def of(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Places for as many requests in the last wave as in those before it; for one wave less;
-        steps of twice the size, or half; and some more requests in either tier.
+        """Places for as many requests in the last wave as in those before it; for one wave less, or
+        more; steps of twice the size, or half; and some more requests in either tier.
         """
         yield from self.with_even_waves(candidate)
+        yield from self._with_waves(candidate, self._waves(candidate) + 1)
         here = self._q.step_of(candidate.step_tokens)
         for size in (2 * here, here // 2):
             if size in self._steps:
@@ -38,11 +39,16 @@ class WaveChanges:
 
     def with_even_waves(self, candidate: Candidate) -> Iterator[Candidate]:
         """With places for as many requests in the last wave as before; and for one wave less."""
-        requests = self._q.lengths.requests
-        waves = math.ceil(requests / num_places(self._q, candidate))
-        for number in (waves, waves - 1):
-            if number:
-                yield from self._with_rows(candidate, math.ceil(requests / number))
+        waves = self._waves(candidate)
+        yield from self._with_waves(candidate, waves)
+        if waves > 1:
+            yield from self._with_waves(candidate, waves - 1)
+
+    def _waves(self, candidate: Candidate) -> int:
+        return math.ceil(self._q.lengths.requests / num_places(self._q, candidate))
+
+    def _with_waves(self, candidate: Candidate, number: int) -> Iterator[Candidate]:
+        yield from self._with_rows(candidate, math.ceil(self._q.lengths.requests / number))
 
     def _with_rows(self, candidate: Candidate, rows: int) -> Iterator[Candidate]:
         """With so many, in steps as they are, or the next larger ones in which they fit: more of
@@ -84,10 +90,9 @@ class WaveChanges:
         """It, or the same with as few more layers elsewhere as make it fit, if a few do; in smaller
         steps, with as few as fit.
         """
-        found = [
-            moved
-            for elsewhere in around(candidate.elsewhere, self._q.movable_layers, smaller)
-            if self._footprint.fits(moved := candidate.with_elsewhere(elsewhere))
-        ]
+        every = around(candidate.elsewhere, self._q.movable_layers, smaller)
+        moved = (candidate.with_elsewhere(each) for each in every)
+        alike = (each for each in moved if each.embedding == candidate.embedding)
+        found = list(filter(self._footprint.fits, alike))
         if found:
             yield found[-1] if smaller else found[0]
