@@ -309,7 +309,8 @@ class InStep:
         best, improved = start, True
         while improved:
             improved = False
-            promising = self._search.with_other_homes(best.candidate, policy)
+            waves = self._changes.with_other_waves(best.candidate)
+            promising = self._search.with_other_homes(best.candidate, waves, policy)
             for candidate in islice((each for each in promising if each not in tried), _HOMES):
                 tried.add(candidate)
                 option = self._search.tried(candidate, policy)

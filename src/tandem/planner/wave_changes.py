@@ -44,6 +44,13 @@ class WaveChanges:
         if waves > 1:
             yield from self._with_waves(candidate, waves - 1)
 
+    def with_other_waves(self, candidate: Candidate) -> Iterator[Candidate]:
+        """With places for even waves, one less or more."""
+        waves = self._waves(candidate)
+        for number in (waves - 1, waves + 1):
+            if number:
+                yield from self._with_waves(candidate, number)
+
     def _waves(self, candidate: Candidate) -> int:
         return math.ceil(self._q.lengths.requests / num_places(self._q, candidate))
 

@@ -82,7 +82,9 @@ class Search:
             question.tile_rows,
             in_time=question.tpot_bound_s is not None,
         )
-        self._homes = OtherHomes(candidates, moves, self._lending, self.predictor, self._options)
+        self._homes = OtherHomes(
+            candidates, moves, self._lending, self.predictor, self._options, self.footprint
+        )
         self._climbing = Climbing(self._options, moves, self.predictor, self._effort)
         self._sizes = OtherSizes(
             question,
@@ -218,9 +220,13 @@ class Search:
         option = self._options.of(candidate)
         return option if self._options.in_time(option) else None
 
-    def with_other_homes(self, candidate: Candidate, policy: Policy) -> list[Candidate]:
-        """The same requests with layers where they promise to end sooner in step, best first."""
-        return self._homes.of(candidate, policy)
+    def with_other_homes(
+        self, candidate: Candidate, others: Iterable[Candidate], policy: Policy
+    ) -> list[Candidate]:
+        """The same requests, or those of others, with layers where they promise to end sooner in
+        step; best first.
+        """
+        return self._homes.of(candidate, others, policy)
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
         """The best option found of each kind that the chosen one is not, in steps of any size, best
