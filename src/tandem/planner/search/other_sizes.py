@@ -99,6 +99,8 @@ class OtherSizes:
             return False
         if question.lengths.prompt_tokens > question.max_num_batched_tokens:
             return True
+        if not (candidate.elsewhere.whole_on_cpu or candidate.elsewhere.mlps_on_cpu):
+            return False  # the same in larger steps is near what is best there
         rows, layers = candidate.in_every_sweep(), question.model.num_layers
         more = _MORE_ROWS * candidate.served(layers)
         return not question.prompts_keep_up(rows, more, candidate.step_tokens)
