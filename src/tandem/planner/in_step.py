@@ -30,7 +30,7 @@ _UNLIKE, _LOOKED_THROUGH = 3, 12
 """Families to show, and where fewer than these are known, among how many of the best by rank of
 other kinds more are looked for.
 """
-_HOMES = 3
+_HOMES = 2
 """Of layers of the best plans, how many other ones are tried at a time."""
 _COARSE = 0.2
 """Of the work that is spent on the chosen plan's job: then most take about 10 ms."""
@@ -278,7 +278,7 @@ class InStep:
         for start in dict.fromkeys([*ranked[:_STARTS], *islice(_unlike(ranked), _STARTS)]):
             self._change(start, policy, found, tried, len(tried) + lived.changes)
         if lived.policies:
-            for start in list(islice(_unlike(_best_first(found.values())), _STARTS)):
+            for start in _near_first(found.values()):
                 moved = self._rehome(start, policy, found, tried)
                 if moved != start:
                     self._change(moved, policy, found, tried, len(tried) + lived.changes)
@@ -360,6 +360,13 @@ def _simplest(options: Sequence[Option]) -> Option:
     """Of those whose jobs take about as long as the shortest."""
     least = AS_FAST * max(option.tokens_per_s for option in options)
     return min((each for each in options if each.tokens_per_s >= least), key=complexity)
+
+
+def _near_first(options: Iterable[Option]) -> list[Option]:
+    """The first of the best kinds, of those that come near the best of all."""
+    ranked = _best_first(options)
+    least = _NEAR * ranked[0].tokens_per_s
+    return [each for each in islice(_unlike(ranked), _STARTS) if each.tokens_per_s >= least]
 
 
 def _unlike(options: Iterable[Option]) -> Iterator[Option]:
