@@ -26,7 +26,7 @@ def test_auto_is_no_worse_than_each_policy(seed: int) -> None:
     assert all(found.ratio >= LEAST for found in beside_policies(question))
 
 
-@pytest.mark.parametrize("seed", [2, 12, 20])
+@pytest.mark.parametrize("seed", [2, 9, 12, 13, 20, 22, 30, 34, 48])
 def test_a_larger_machine_is_no_worse(seed: int) -> None:
     found = list(on_larger_machines(random_job(seed)[1]))
     assert found

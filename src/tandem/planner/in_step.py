@@ -5,7 +5,6 @@ closed forms. These are in step: one place too few makes them run once more, and
 of that differs far more than their ranks do. So the best plans of each kind are lived through.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,16 +13,14 @@ from tandem.planner.candidate import Candidate
 from tandem.planner.engine_plan import engine_plan
 from tandem.planner.job_time import JobInWaves, job_in_waves
 from tandem.planner.option import Option
-from tandem.planner.places import num_places
 from tandem.planner.policies import GPU_ONLY_BESIDE_CPU, POLICIES, Policy
 from tandem.planner.question import Question
-from tandem.planner.search.candidates import Candidates
 from tandem.planner.search.families import family, unlike_first
 from tandem.planner.search.kinds import Kind
 from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
 from tandem.planner.search.simplicity import complexity
-from tandem.planner.search.step_sizes import around
+from tandem.planner.wave_changes import WaveChanges
 
 _NEAR = 0.7
 """Of the tokens per second of the best plan by rank, what others must reach to be lived through."""
@@ -33,10 +30,8 @@ _UNLIKE, _LOOKED_THROUGH = 3, 12
 """Families to show, and where fewer than these are known, among how many of the best by rank of
 other kinds more are looked for.
 """
-_FEWER, _SHARED_OUT = 2, 1 / 7
-"""On the accelerator, how many requests fewer are tried for even waves; and of those there, the
-share that changes places.
-"""
+_HOMES = 2
+"""Of layers of the best plans, how many other ones are tried at a time."""
 _COARSE = 0.2
 """Of the work that is spent on the chosen plan's job: then most take about 10 ms."""
 _WORTH = 1.002
@@ -89,7 +84,7 @@ class InStep:
 
     def __init__(self, search: Search) -> None:
         self._search = search
-        self._candidates = Candidates(search.question, search.footprint)
+        self._changes = WaveChanges(search.question, search.footprint)
         self._found: dict[Candidate, Option] = {}
         self._seen_closely: dict[Candidate, Option] = {}
 
@@ -282,6 +277,11 @@ class InStep:
         ranked = _best_first(found.values())
         for start in dict.fromkeys([*ranked[:_STARTS], *islice(_unlike(ranked), _STARTS)]):
             self._change(start, policy, found, tried, len(tried) + lived.changes)
+        if lived.policies:
+            for start in _near_first(found.values()):
+                moved = self._rehome(start, policy, found, tried)
+                if moved != start:
+                    self._change(moved, policy, found, tried, len(tried) + lived.changes)
         return _best_first(found.values())
 
     def _even(self, policy: Policy, found: dict[Candidate, Option], tried: set[Candidate]) -> None:
@@ -290,7 +290,7 @@ class InStep:
         """
         least = _NEAR * max(option.tokens_per_s for option in found.values())
         for start in list(_unlike(_best_first(found.values()))):
-            for candidate in self._with_even_waves(start.candidate):
+            for candidate in self._changes.with_even_waves(start.candidate):
                 if candidate in tried:
                     continue
                 tried.add(candidate)
@@ -299,6 +299,27 @@ class InStep:
                 option = self._search.tried(candidate, policy)
                 if option is not None and option.tokens_per_s >= least:
                     found[candidate] = self.of(option)
+
+    def _rehome(
+        self, start: Option, policy: Policy, found: dict[Candidate, Option], tried: set[Candidate]
+    ) -> Option:
+        """The best after adding it with layers in other homes, the most promising, while one
+        helps.
+        """
+        best, improved = start, True
+        while improved:
+            improved = False
+            waves = self._changes.with_other_waves(best.candidate)
+            promising = self._search.with_other_homes(best.candidate, waves, policy)
+            for candidate in islice((each for each in promising if each not in tried), _HOMES):
+                tried.add(candidate)
+                option = self._search.tried(candidate, policy)
+                if option is None:
+                    continue
+                found[candidate] = self.of(option)
+                if found[candidate].tokens_per_s > _WORTH * best.tokens_per_s:
+                    best, improved = found[candidate], True
+        return best
 
     def _change(
         self,
@@ -312,7 +333,7 @@ class InStep:
         best, improved = start, True
         while improved:
             improved, least = False, _WORTH * best.tokens_per_s
-            for candidate in self._changes(best.candidate):
+            for candidate in self._changes.of(best.candidate):
                 if candidate in tried or len(tried) >= most:
                     continue
                 tried.add(candidate)
@@ -322,64 +343,6 @@ class InStep:
                 found[candidate] = self.of(option)
                 if found[candidate].tokens_per_s > max(least, best.tokens_per_s):
                     best, improved = found[candidate], True
-
-    def _changes(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Places for as many requests in the last wave as in those before it; for one wave less;
-        and steps of twice the size, or half.
-        """
-        yield from self._with_even_waves(candidate)
-        question = self._search.question
-        sizes = {question.step_of(step): step for step in question.steps}
-        here = question.step_of(candidate.step_tokens)
-        for size in (2 * here, here // 2):
-            if size in sizes:
-                yield from self._with_room(candidate._replace(step_tokens=sizes[size]))
-        yield from self._with_others_here(candidate)
-
-    def _with_room(self, candidate: Candidate) -> Iterator[Candidate]:
-        """It, or the same with as few more layers elsewhere as make it fit, if a few do."""
-        layers = self._search.question.movable_layers
-        for elsewhere in around(candidate.elsewhere, layers, smaller=False):
-            moved = candidate.with_elsewhere(elsewhere)
-            if self._search.footprint.fits(moved):
-                yield moved
-                return
-
-    def _with_even_waves(self, candidate: Candidate) -> Iterator[Candidate]:
-        """With places for as many requests in the last wave as before; and for one wave less."""
-        question = self._search.question
-        requests = question.lengths.requests
-        waves = math.ceil(requests / num_places(question, candidate))
-        for number in (waves, waves - 1):
-            if number:
-                yield from self._with_rows(candidate, math.ceil(requests / number))
-
-    def _with_rows(self, candidate: Candidate, rows: int) -> Iterator[Candidate]:
-        if not candidate.host_rows:
-            yield candidate._replace(device_rows=rows)
-            return
-        # more on the host may leave room for fewer on the accelerator
-        most = min(candidate.device_rows, rows - 1)
-        for device in range(most, max(most - _FEWER, 0) - 1, -1):
-            moved = self._shared_out(candidate, device, rows)
-            if self._search.footprint.fits(moved):
-                yield moved
-                return
-
-    def _shared_out(self, candidate: Candidate, device: int, rows: int) -> Candidate:
-        """With so many on the accelerator of so many in all."""
-        hosted = rows - device
-        here = self._candidates.prompts_here_of(candidate, hosted)
-        moved = candidate._replace(device_rows=device, host_rows=hosted, prompts_here=here)
-        return moved if device else moved.hosted()
-
-    def _with_others_here(self, candidate: Candidate) -> Iterator[Candidate]:
-        """As many in all, and some more on the host, or on the accelerator."""
-        if candidate.device_rows and candidate.host_rows and not candidate.device_share:
-            some = max(1, round(candidate.device_rows * _SHARED_OUT))
-            for device in (candidate.device_rows - some, candidate.device_rows + some):
-                if 0 < device < candidate.rows:
-                    yield self._shared_out(candidate, device, candidate.rows)
 
 
 def _within(policy: Policy) -> Iterator[Policy]:
@@ -397,6 +360,13 @@ def _simplest(options: Sequence[Option]) -> Option:
     """Of those whose jobs take about as long as the shortest."""
     least = AS_FAST * max(option.tokens_per_s for option in options)
     return min((each for each in options if each.tokens_per_s >= least), key=complexity)
+
+
+def _near_first(options: Iterable[Option]) -> list[Option]:
+    """The first of the best kinds, of those that come near the best of all."""
+    ranked = _best_first(options)
+    least = _NEAR * ranked[0].tokens_per_s
+    return [each for each in islice(_unlike(ranked), _STARTS) if each.tokens_per_s >= least]
 
 
 def _unlike(options: Iterable[Option]) -> Iterator[Option]:

@@ -212,6 +212,13 @@ class Predictor:
         load = self.loads.of(candidate, tokens, hosted, filled=filled)
         return self._sweeps.time(candidate.elsewhere, load).period_s
 
+    def least_s(self, candidate: Candidate, tokens: int = 0) -> float:
+        """Less than which no sweep takes with so many tokens of prompts."""
+        if not tokens:
+            return self._decode_s(candidate, self._sweeps.bound_s)
+        hosted = self.pace.of(candidate).on_host
+        return self._mixed_s(candidate, tokens, hosted, self._sweeps.bound_s)
+
     def moved_s(self, candidate: Candidate) -> float:
         """Seconds for the weights that are brought in each sweep, whoever is in it."""
         return self._sweeps.least(candidate.elsewhere).moved_s

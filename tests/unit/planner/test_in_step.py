@@ -14,6 +14,7 @@ from tandem.planner.policies import POLICIES, Policy
 from tandem.planner.question import Question
 from tandem.planner.search.search import Search
 from tandem.planner.search.step_sizes import with_steps_that_fit
+from tandem.planner.wave_changes import WaveChanges
 from tandem.simulator.build import Planned
 from tandem.simulator.simulate import simulate
 from tandem.spec.units import GIB
@@ -163,7 +164,8 @@ def test_cohorts_without_rows_beside_them_neither_pass_nor_go_ahead(start: Candi
     used = Search(question).footprint.uses(start)[0]
     tight = replace(question, device_bytes=question.device_bytes - used.free_bytes)
     search = Search(tight)
-    changed = [each for each in InStep(search)._changes(start) if search.footprint.fits(each)]
+    changes = WaveChanges(tight, search.footprint).of(start)
+    changed = [each for each in changes if search.footprint.fits(each)]
     alone = [each for each in changed if not each.device_rows]
     assert alone
     for each in alone:

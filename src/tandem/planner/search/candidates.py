@@ -58,7 +58,7 @@ class Candidates:
             limits: candidates beyond them are left out.
         """
         layers = self._q.movable_layers
-        for elsewhere in self._elsewheres():
+        for elsewhere in self.elsewheres():
             served = ANY if limits is None else limits.of(elsewhere, cohorts=False)
             for strategy in policy.strategies:
                 none_here = policy.keeps_none_here(strategy)
@@ -68,7 +68,7 @@ class Candidates:
                     if limits is None or limits.allow(candidate):
                         yield candidate
 
-    def _elsewheres(self) -> Iterator[Elsewhere]:
+    def elsewheres(self) -> Iterator[Elsewhere]:
         """What may be elsewhere: nothing is, some or all layers are streamed, or some are on the
         CPU; of streamed ones, none is lent to it yet. What host memory does not hold is on disk.
         Embeddings make room for layers, or for requests.

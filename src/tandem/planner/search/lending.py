@@ -21,7 +21,7 @@ class Lending:
     def of(self, candidate: Candidate) -> Iterator[Candidate]:
         """The one proposal for a candidate, if there is any."""
         if candidate not in self._proposed:
-            self._proposed[candidate] = next(self._propose(candidate), None)
+            self._proposed[candidate] = self._propose(candidate)
         proposed = self._proposed[candidate]
         if proposed is not None:
             yield proposed
@@ -33,8 +33,17 @@ class Lending:
             return False
         return candidate.elsewhere.may_be_lent > 0
 
-    def _propose(self, candidate: Candidate) -> Iterator[Candidate]:
-        """So many layers that link and CPU take equally long, if both are then faster.
+    def _propose(self, candidate: Candidate) -> Candidate | None:
+        """None as well where hardly any sweep reads no prompt."""
+        if not self.is_possible(candidate):
+            return None
+        if self._predictor.decode_share(candidate) < _LEAST_SHARE:
+            return None
+        return self.between_prompts(candidate)
+
+    def between_prompts(self, candidate: Candidate) -> Candidate | None:
+        """So many layers that link and CPU take equally long where no prompt is read, if both are
+        then faster, however few sweeps these are.
 
         Loads take time in proportion to the layers that are left, and the chain of a sweep grows
         with each layer on the CPU. Or all that may be lent: what is left then stays in its slots,
@@ -43,9 +52,7 @@ class Lending:
         here, streamed = candidate.elsewhere, candidate.streamed
         most = here.may_be_lent
         if not self.is_possible(candidate):
-            return
-        if self._predictor.decode_share(candidate) < _LEAST_SHARE:
-            return
+            return None
         load = self._predictor.loads.of(candidate)
 
         def seconds(elsewhere: Elsewhere) -> float:
@@ -55,7 +62,7 @@ class Lending:
         unread = here._replace(on_disk=0)
         all_streamed_s = seconds(unread) if here.on_disk else here_s
         if all_streamed_s <= chain_s:
-            return
+            return None
         all_lent = here.lending(most)
         all_lent_s = seconds(all_lent)
         longest_s = seconds(unread.lending(most)) if here.on_disk else all_lent_s
@@ -65,5 +72,4 @@ class Lending:
         around = [(seconds(there), there) for there in map(here.lending, (below, below + 1))]
         around.append((all_lent_s, all_lent))
         moved_s, moved = min(around, key=lambda found: found[0])
-        if moved_s < here_s:
-            yield candidate.with_elsewhere(moved)
+        return candidate.with_elsewhere(moved) if moved_s < here_s else None

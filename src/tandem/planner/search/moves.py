@@ -103,7 +103,7 @@ class Moves:
             yield here, factor, 1.0
         for more_here in _MORE_HERE if candidate.reads_here else ():
             yield here, 1.0, more_here
-        for there in self._elsewhere(here):
+        for there in self.elsewheres(here):
             if there != here and not candidate.passes:
                 yield there, 1.0, 1.0
         if candidate.reads_here and here.streamed and not (here.on_disk or here.experts):
@@ -112,7 +112,8 @@ class Moves:
                 if here.streamed + more <= self._layers:
                     yield here._replace(streamed=here.streamed + more), max(_FACTORS), 1.0
 
-    def _elsewhere(self, here: Elsewhere) -> Iterator[Elsewhere]:
+    def elsewheres(self, here: Elsewhere) -> Iterator[Elsewhere]:
+        """A few more or fewer layers elsewhere, lent, or read from disk, or experts resident."""
         if here.read_in_place:
             for count in (here.on_disk - 1, here.on_disk + 1):
                 if SLOTS < count <= self._layers:

@@ -26,6 +26,11 @@ WORTH_RESIZING = 0.8
 of its steps to be tried: they may bring more than moves do.
 """
 
+_MORE_ROWS = 1.2
+"""Times those of the best option found: if prompts do not keep up with so many, it is they that
+bound its rows.
+"""
+
 
 class SearchOfSize(Protocol):
     """A search in steps of one size."""
@@ -74,7 +79,7 @@ class OtherSizes:
                 best = self._in_smaller_steps(best, policy)
         if best is None:
             return None
-        if usual is not None and self._streams_long_prompts(best):
+        if usual is not None and self._streams_for_prompts(best):
             best = self._in_steps_of(max(self._q.steps[1:]), best, policies[0]) or best
         least = WORTH_RESIZING * best.tokens_per_s
         for policy in policies:
@@ -84,13 +89,21 @@ class OtherSizes:
             best = self._beside_all_layers(best, policies[0])
         return best
 
-    def _streams_long_prompts(self, best: Option) -> bool:
-        """Whether weights come for each of a prompt's chunks: the largest steps need the fewest,
-        and are then searched by themselves, since what is good there may be far from the best here.
+    def _streams_for_prompts(self, best: Option) -> bool:
+        """Whether weights come for each of a prompt's chunks, or for each step that prompts fill:
+        the largest steps need the fewest, and are then searched by themselves, since what is good
+        there may be far from the best here.
         """
-        prompt_tokens = self._q.lengths.prompt_tokens
-        apart = best.candidate.elsewhere.not_resident > 0
-        return apart and prompt_tokens > self._q.max_num_batched_tokens
+        question, candidate = self._q, best.candidate
+        if not candidate.elsewhere.not_resident:
+            return False
+        if question.lengths.prompt_tokens > question.max_num_batched_tokens:
+            return True
+        if not (candidate.elsewhere.whole_on_cpu or candidate.elsewhere.mlps_on_cpu):
+            return False  # the same in larger steps is near what is best there
+        rows, layers = candidate.in_every_sweep(), question.model.num_layers
+        more = _MORE_ROWS * candidate.served(layers)
+        return not question.prompts_keep_up(rows, more, candidate.step_tokens)
 
     def _resized(self, best: Option, policy: Policy, least: float) -> Option:
         """The best one of each strategy in steps of other sizes, if it is near the best; with

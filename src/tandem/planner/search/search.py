@@ -27,6 +27,7 @@ from tandem.planner.search.kinds import Kind, KindPile, Kinds, most_promising
 from tandem.planner.search.lending import Lending
 from tandem.planner.search.moves import Moves
 from tandem.planner.search.options import AS_FAST, BETTER, Options
+from tandem.planner.search.other_homes import OtherHomes
 from tandem.planner.search.other_sizes import WORTH_RESIZING, OtherSizes
 from tandem.planner.search.simplicity import complexity
 from tandem.planner.search.step_sizes import StepSizes
@@ -80,6 +81,9 @@ class Search:
             self.predictor.pace,
             question.tile_rows,
             in_time=question.tpot_bound_s is not None,
+        )
+        self._homes = OtherHomes(
+            candidates, moves, self._lending, self.predictor, self._options, self.footprint
         )
         self._climbing = Climbing(self._options, moves, self.predictor, self._effort)
         self._sizes = OtherSizes(
@@ -215,6 +219,14 @@ class Search:
             return None
         option = self._options.of(candidate)
         return option if self._options.in_time(option) else None
+
+    def with_other_homes(
+        self, candidate: Candidate, others: Iterable[Candidate], policy: Policy
+    ) -> list[Candidate]:
+        """The same requests, or those of others, with layers where they promise to end sooner in
+        step; best first.
+        """
+        return self._homes.of(candidate, others, policy)
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
         """The best option found of each kind that the chosen one is not, in steps of any size, best
