@@ -39,19 +39,25 @@ _LAUNCH_HOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How steps are launched, by the engine's flags; `where` a row's keys are."""
+    """How steps are launched, by the engine's flags; `where` a row's keys are.
+
+    Attributes:
+        in_parts: graphs end where the host's part begins, as of steps that cannot be one graph.
+    """
 
     graphs: str
     strategy: str
     placement: str
     where: str
+    in_parts: bool = False
 
 
 LAUNCHES = {
     "one graph": Launch("on", "gpu-only", "device", "on the GPU"),
     "operations": Launch("off", "gpu-only", "device", "on the GPU"),
-    # what the host adds, its attention and two copies in every layer, is the same in both
-    "a graph between attentions": Launch("on", "ride-along", "host", "on the host"),
+    # what the host adds, its attention and rows there and back in every layer, is the same in all
+    "one graph beside the host": Launch("on", "ride-along", "host", "on the host"),
+    "a graph between attentions": Launch("on", "ride-along", "host", "on the host", in_parts=True),
     "operations between attentions": Launch("off", "ride-along", "host", "on the host"),
 }
 
@@ -230,6 +236,8 @@ def _decode_times_ms(
         }
         memory_bytes = max(cell.memory_bytes for cell in scale.online)
         engine = opened(config_for(scale, model.path, memory_bytes, options))
+        if launch.in_parts:
+            engine.parts.assembled.machine.contexts.hybrid = None
         with closing(CoreGenerator(engine.core)) as generator:
             prompts = case.prompts(0, model.spec.vocab_size)
             samples = [
