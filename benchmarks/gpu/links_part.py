@@ -64,7 +64,7 @@ LAUNCHES = {
 
 def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
     """Everything, one after the other."""
-    probed = scale.probed()
+    probed, has_streams = scale.probed(), scale.accelerator == "cuda"
 
     def copies(limit: Deadline) -> None:
         del limit
@@ -72,7 +72,7 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
     def signals(limit: Deadline) -> None:
         del limit
-        samples = round_trips_s(scale.device, scale.kernels.trips)
+        samples = round_trips_s(scale.device, scale.kernels.trips, has_streams=has_streams)
         _signals("kernel, CPU queue, copy to the device", samples, found)
 
     def pool_signals(by_streams: bool, waits: bool, limit: Deadline) -> None:
@@ -80,8 +80,9 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
         if not native.available():
             raise CaseError("there are no compiled kernels")
         samples = pool_round_trips_s(
-            scale.device, scale.kernels.trips, by_streams=by_streams, waits=waits
-        )
+            scale.device, scale.kernels.trips, has_streams=has_streams, by_streams=by_streams,
+            waits=waits,
+        )  # fmt: skip
         by = "the copy's stream" if by_streams else "a thread that sees its event"
         by += ", awaited by the other's stream" if waits else ""
         name = f"copy to the host, native pool, copy to the device; signalled by {by}"
@@ -93,7 +94,7 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
     cases: dict[str, Case] = {"copies": copies, "signals": signals}
     cases["signals, native pool"] = partial(pool_signals, False, False)
-    if scale.accelerator == "cuda":
+    if has_streams:
         cases["signals, native pool, by streams"] = partial(pool_signals, True, False)
         cases["signals, native pool, streams that wait"] = partial(pool_signals, True, True)
     cases |= {f"launches, {name}": partial(launches, name) for name in LAUNCHES}

@@ -77,7 +77,7 @@ def graph_rows(case: str, who: str, parts: EngineParts) -> Iterator[BenchRow]:
     yield BenchRow(case, who, "graphs, time to record", seconds, "s", RECORDING_LIMIT_S)
     for each, what in zip(all_graphs, LAUNCHED, strict=True):
         if each is not None:
-            yield BenchRow(case, who, what, each.num_replayed, "launches")
+            yield BenchRow(case, who, f"launched as {what}", each.num_replayed, "times")
     for entry in parts.memory.ledger.entries:
         if entry.label == LABEL and entry.actual_bytes is not None:
             taken, told = (each / _MIB for each in (entry.actual_bytes, entry.predicted_bytes))
