@@ -16,12 +16,8 @@ if TYPE_CHECKING:
     from tandem.plan.executed_op import OpListener
 
 _MIB = 1 << 20
-LAUNCHED = (
-    "decodes as one graph",
-    "decodes with the host as one graph",
-    "parts of layers as graphs",
-)
-"""How often graphs of each kind were launched."""
+LAUNCHED = "one graph", "one graph beside the host", "parts of layers as graphs"
+"""Kinds of graphs, of which it is told how often they were launched."""
 
 
 @dataclass(frozen=True, slots=True)
