@@ -81,6 +81,12 @@ def _measured(name: str, folder: Path) -> BenchRecord:
     return record
 
 
+@pytest.fixture(scope="module")
+def profile(folder: Path) -> BenchRecord:
+    """What a profile tells is what plans are made of."""
+    return _measured("profile", folder)
+
+
 def test_links_are_measured_with_streams_and_every_launch(folder: Path) -> None:
     record = _measured("links", folder)
     trips = [row.variant for row in record.rows if row.case == "signals"]
@@ -91,15 +97,16 @@ def test_links_are_measured_with_streams_and_every_launch(folder: Path) -> None:
     assert launched["a graph between attentions", "launched as parts of layers as graphs"] > 0
 
 
-def test_plans_from_a_profile_of_the_device_are_executed_on_it(folder: Path) -> None:
-    """In this order: what a profile tells is what plans are made of."""
-    profile = _measured("profile", folder)
+def test_plans_from_a_profile_of_the_device_are_executed_on_it(
+    profile: BenchRecord, folder: Path
+) -> None:
     assert any(row.metric == "profile over measured" for row in profile.rows)
     for name in ("planned-llama-3.1-8b", "offline-llama-3.1-8b"):
         rows = _measured(name, folder).rows
         assert any(row.metric == "median error, predicted" for row in rows), name
 
 
+@pytest.mark.usefixtures("profile")
 def test_online_cells_are_of_graphs_and_of_both_engines(folder: Path) -> None:
     rows = _measured("online-llama-3.1-8b-kv", folder).rows
     launched = {row.variant: row.value for row in rows if row.metric == "launched as one graph"}
