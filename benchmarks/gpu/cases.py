@@ -1,16 +1,18 @@
-"""A part's cases, one after the other: one that breaks its process is not the end of the others,
-and none finds another's memory taken.
+"""A part's cases, one after the other: one that fails, or breaks its process, is not the end of the
+others, and none finds another's memory taken.
 """
 
+import traceback
 from collections.abc import Callable, Mapping
 
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
-from benchmarks.gpu.give_back import give_back
+from benchmarks.gpu.give_back import device_answers, give_back
 
 from tandem.spec.errors import TandemError
 
 Case = Callable[[Deadline], None]
+_LINE_END = "\n"
 
 
 class CaseError(Exception):
@@ -27,6 +29,10 @@ class UnfinishedError(Exception):
 
 def run_cases(cases: Mapping[str, Case], limit: Deadline, found: Findings) -> None:
     """Those that have not been measured, each within its share of the time.
+
+    What any library raises in a case is that case's alone, as long as the device answers: starting
+    anew takes seconds, of which a lent GPU has few. It is told, its figures are dropped, and it is
+    tried once more in the next call.
 
     Raises:
         FailedError: some failed; all others have been measured, as far as time went.
@@ -48,6 +54,12 @@ def run_cases(cases: Mapping[str, Case], limit: Deadline, found: Findings) -> No
         except (TandemError, CaseError) as error:
             found.note(f"{name} was not run: {error}")
             found.end(name)
+        except Exception as error:  # of torch, Triton, a peer: whatever a first run brings to light
+            if not device_answers():
+                raise
+            traceback.print_exc()
+            failed[name] = f"{type(error).__name__}: {str(error).partition(_LINE_END)[0]}"
+            found.break_off()
         else:
             found.end(name)
         give_back()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from benchmarks.gpu.cases import Case, FailedError, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.scale import Scale
-from scripts.gpu_check import ORDER, SKIPPED
+from scripts.gpu_check import SKIPPED
 
 from tandem.bench.records import BenchRow
 
@@ -17,15 +18,18 @@ _SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "gpu_check.py"
 _LAST_LINES = 15
 
 
-def measure_check(scale: Scale, limit: Deadline, found: Findings) -> None:
+def measure_check(names: Sequence[str], scale: Scale, limit: Deadline, found: Findings) -> None:
     """Each file passes, or the part fails, with the last lines of what it printed.
+
+    Args:
+        names: of files, in order.
 
     Raises:
         FailedError: tests failed, or took too long.
         UnfinishedError: there is no time for another file.
     """
     del scale
-    cases: dict[str, Case] = {name: partial(_check, name, limit, found) for name in ORDER}
+    cases: dict[str, Case] = {name: partial(_check, name, limit, found) for name in names}
     run_cases(cases, limit, found)
 
 

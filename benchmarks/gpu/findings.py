@@ -25,10 +25,17 @@ def progress_path(path: Path) -> Path:
 
 def ended_cases(path: Path) -> int:
     """How many cases of an unfinished part have ended; 0 if it has none."""
+    return len(_told(path).get("ended", ()))
+
+
+def begun_cases(path: Path) -> int:
+    """How often cases of an unfinished part have been begun."""
+    return sum(_told(path).get("begun", {}).values())
+
+
+def _told(path: Path) -> dict[str, Any]:
     progress = progress_path(path)
-    return (
-        len(json.loads(progress.read_text(encoding="utf-8"))["ended"]) if progress.exists() else 0
-    )
+    return json.loads(progress.read_text(encoding="utf-8")) if progress.exists() else {}
 
 
 class Findings:
@@ -47,6 +54,7 @@ class Findings:
         self._notes: list[str] = []
         self._begun: Counter[str] = Counter()
         self._ended: list[str] = []
+        self._before = 0, 0
         self._go_on()
 
     def _go_on(self) -> None:
@@ -101,11 +109,20 @@ class Findings:
     def begin(self, name: str) -> None:
         """A case is being measured."""
         self._begun[name] += 1
+        self._before = len(self._rows), len(self._notes)
         self._progress()
 
     def end(self, name: str) -> None:
         """A case has been measured, or cannot be."""
         self._ended.append(name)
+        self._progress()
+
+    def break_off(self) -> None:
+        """The case that was begun last has come to no end: what it found is dropped; the next call
+        begins it anew, once.
+        """
+        rows, notes = self._before
+        del self._rows[rows:], self._notes[notes:]
         self._progress()
 
     def fail(self, name: str) -> None:

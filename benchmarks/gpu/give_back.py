@@ -1,4 +1,4 @@
-"""Memory of engines and peers that are gone."""
+"""Memory of engines and peers that are gone, and what they leave of the device."""
 
 import gc
 from typing import Any
@@ -17,3 +17,14 @@ def give_back() -> None:
     pinned: Any = getattr(torch._C, "_host_emptyCache", None)  # from torch 2.5 on
     if pinned is not None and torch.cuda.is_initialized():
         pinned()
+
+
+def device_answers() -> bool:
+    """Whether the device still works for this process: after an error of a kernel's, none does."""
+    if not torch.cuda.is_initialized():
+        return True
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True

@@ -278,7 +278,7 @@ class _Kernels:
 
     def _experts(self, sizes: MixtureSizes, format: WeightFormat | None) -> None:
         """A layer's experts at once, beside one after another, by the weights of those chosen."""
-        device = self._device
+        device, unit = self._device, unit_of(self._device)
         weights: Modules = {}
         for number in range(sizes.count):
             weights[f"experts.{number}.gate_up"] = self._affine(
@@ -301,8 +301,10 @@ class _Kernels:
             }
             chosen = len(state.experts.unique())
             name = f"experts, {chosen} of {sizes.count}, weights {format or self._scale.dtype}"
-            # one after another they ask which are chosen
-            self._read(f"{name}, {rows} rows", variants, chosen * each, launched=(TORCH,))
+            # one after another they ask which are chosen; so do ours where that is faster
+            together = unit is not None and steps.grouped_total(weights, state, unit) is not None
+            launched = (TORCH,) if together else (OURS, TORCH)
+            self._read(f"{name}, {rows} rows", variants, chosen * each, launched=launched)
 
     # --- sampling -------------------------------------------------------------------------------
 

@@ -39,26 +39,32 @@ _LAUNCH_HOST_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How steps are launched, by the engine's flags; `where` a row's keys are."""
+    """How steps are launched, by the engine's flags; `where` a row's keys are.
+
+    Attributes:
+        in_parts: graphs end where the host's part begins, as of steps that cannot be one graph.
+    """
 
     graphs: str
     strategy: str
     placement: str
     where: str
+    in_parts: bool = False
 
 
 LAUNCHES = {
     "one graph": Launch("on", "gpu-only", "device", "on the GPU"),
     "operations": Launch("off", "gpu-only", "device", "on the GPU"),
-    # what the host adds, its attention and two copies in every layer, is the same in both
-    "a graph between attentions": Launch("on", "ride-along", "host", "on the host"),
+    # what the host adds, its attention and rows there and back in every layer, is the same in all
+    "one graph beside the host": Launch("on", "ride-along", "host", "on the host"),
+    "a graph between attentions": Launch("on", "ride-along", "host", "on the host", in_parts=True),
     "operations between attentions": Launch("off", "ride-along", "host", "on the host"),
 }
 
 
 def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
     """Everything, one after the other."""
-    probed = scale.probed()
+    probed, has_streams = scale.probed(), scale.accelerator == "cuda"
 
     def copies(limit: Deadline) -> None:
         del limit
@@ -66,7 +72,7 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
     def signals(limit: Deadline) -> None:
         del limit
-        samples = round_trips_s(scale.device, scale.kernels.trips)
+        samples = round_trips_s(scale.device, scale.kernels.trips, has_streams=has_streams)
         _signals("kernel, CPU queue, copy to the device", samples, found)
 
     def pool_signals(by_streams: bool, waits: bool, limit: Deadline) -> None:
@@ -74,8 +80,9 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
         if not native.available():
             raise CaseError("there are no compiled kernels")
         samples = pool_round_trips_s(
-            scale.device, scale.kernels.trips, by_streams=by_streams, waits=waits
-        )
+            scale.device, scale.kernels.trips, has_streams=has_streams, by_streams=by_streams,
+            waits=waits,
+        )  # fmt: skip
         by = "the copy's stream" if by_streams else "a thread that sees its event"
         by += ", awaited by the other's stream" if waits else ""
         name = f"copy to the host, native pool, copy to the device; signalled by {by}"
@@ -87,7 +94,7 @@ def measure_links(scale: Scale, limit: Deadline, found: Findings) -> None:
 
     cases: dict[str, Case] = {"copies": copies, "signals": signals}
     cases["signals, native pool"] = partial(pool_signals, False, False)
-    if scale.accelerator == "cuda":
+    if has_streams:
         cases["signals, native pool, by streams"] = partial(pool_signals, True, False)
         cases["signals, native pool, streams that wait"] = partial(pool_signals, True, True)
     cases |= {f"launches, {name}": partial(launches, name) for name in LAUNCHES}
@@ -230,6 +237,8 @@ def _decode_times_ms(
         }
         memory_bytes = max(cell.memory_bytes for cell in scale.online)
         engine = opened(config_for(scale, model.path, memory_bytes, options))
+        if launch.in_parts:
+            engine.parts.assembled.machine.contexts.hybrid = None
         with closing(CoreGenerator(engine.core)) as generator:
             prompts = case.prompts(0, model.spec.vocab_size)
             samples = [

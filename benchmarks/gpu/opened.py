@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tandem.plan.executed_op import OpListener
 
 _MIB = 1 << 20
+LAUNCHED = "one graph", "one graph beside the host", "parts of layers as graphs"
+"""Kinds of graphs, of which it is told how often they were launched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +61,19 @@ def with_kv_of(config: EngineConfig, kv_bytes: int) -> EngineConfig:
 
 
 def graph_rows(case: str, who: str, parts: EngineParts) -> Iterator[BenchRow]:
-    """What recording graphs took of time and memory, beside the limit and the ledger's line; none
-    where there are none.
+    """What recording graphs took of time and memory, beside the limit and the ledger's line, and
+    how often each kind was launched so far; none where there are none.
     """
     runner = parts.assembled.machine.runner
-    made = [each.recording for each in (runner.graphs, runner.layer_graphs) if each is not None]
+    all_graphs = runner.graphs, runner.hybrid, runner.layer_graphs
+    made = [each for each in all_graphs if each is not None]
     if not made:
         return
-    seconds = sum(each.seconds for each in made)
+    seconds = sum(each.recording.seconds for each in made)
     yield BenchRow(case, who, "graphs, time to record", seconds, "s", RECORDING_LIMIT_S)
+    for each, what in zip(all_graphs, LAUNCHED, strict=True):
+        if each is not None:
+            yield BenchRow(case, who, f"launched as {what}", each.num_replayed, "times")
     for entry in parts.memory.ledger.entries:
         if entry.label == LABEL and entry.actual_bytes is not None:
             taken, told = (each / _MIB for each in (entry.actual_bytes, entry.predicted_bytes))

@@ -1,6 +1,6 @@
 """What is measured, in order: each part has a record of its own and may be repeated alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,8 @@ from benchmarks.gpu.scale import Scale
 
 from tandem.spec.errors import ConfigError
 
+KERNEL_TESTS, ENGINE_TESTS = ("probes", "triton", "kernels"), ("engine", "offline")
+"""Files of smoke tests, in order."""
 _MODEL_LIMIT_S, _MODEL_LEAST_S = 260.0, 120.0
 
 Measure = Callable[[Scale, Deadline, Findings], None]
@@ -39,7 +41,8 @@ def parts_of(scale: Scale) -> list[Part]:
     left out without one. `auto` and plans choose by the profile, which therefore comes before. Of
     online cells, what has a target comes before what has none, whatever the cell.
     """
-    check = [Part("check", 320, 90, _check)] if scale.accelerator == "cuda" else []
+    check = [Part("check-kernels", 200, 60, partial(_check, KERNEL_TESTS)),
+             Part("check-engines", 280, 90, partial(_check, ENGINE_TESTS))]  # fmt: skip
     online = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.online]
     mixtures = [_model_part("online", cell.name, partial(_online, cell)) for cell in scale.mixtures]
     others = [
@@ -51,7 +54,7 @@ def parts_of(scale: Scale) -> list[Part]:
     planned = [_model_part("planned", cell.name, partial(_planned, cell)) for cell in scale.planned]
     offline = [_model_part("offline", cell.name, partial(_offline, cell)) for cell in scale.offline]
     return [
-        *check,
+        *(check if scale.accelerator == "cuda" else ()),
         Part("profile", 240, 60, _profile, _lacks_profile),
         *online[:1],
         Part("links", 120, 40, _links),
@@ -75,10 +78,10 @@ def _model_part(kind: str, cell: str, load: Callable[[], Measure]) -> Part:
     return Part(f"{kind}-{cell}", _MODEL_LIMIT_S, _MODEL_LEAST_S, load)
 
 
-def _check() -> Measure:
+def _check(names: Sequence[str]) -> Measure:
     from benchmarks.gpu.check_part import measure_check
 
-    return measure_check
+    return partial(measure_check, names)
 
 
 def _profile() -> Measure:

@@ -36,7 +36,7 @@ class ContinuousBatching:
 
     Args:
         directory: holds a `config.json`; weights are random.
-        kv_tokens: for which its cache has room.
+        kv_tokens: for which its cache has room. step_tokens: of a step at most.
         asked: the job, by which it sizes its inputs.
     """
 
@@ -46,6 +46,7 @@ class ContinuousBatching:
         device: torch.device,
         dtype: DType,
         kv_tokens: int,
+        step_tokens: int,
         asked: Sequence[Asked],
     ) -> None:
         self._directory, self._device, self._dtype = directory, device, dtype
@@ -53,6 +54,9 @@ class ContinuousBatching:
         # what transformers 5.17 called the size of a block is a page's from 5.18 on
         size: Any = getattr(settings, "page_size", None) or settings.block_size
         settings.num_blocks = max(1, kv_tokens // size)
+        # left to itself it takes as many tokens a step as fill the memory that is free beside so
+        # small a cache: more than the cache holds, for which it then warms up
+        settings.max_batch_tokens = max(size, min(step_tokens, kv_tokens // 2))
         self._settings = settings
         self._most_tokens = max(each.new_tokens for each in asked)
         self._stack = ExitStack()

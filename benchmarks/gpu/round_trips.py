@@ -42,7 +42,9 @@ Driver = CudaDriver[int] | HostQueues
 class _Trips:
     """A driver, and what it said of errors."""
 
-    def __init__(self, device: torch.device, *, by_streams: bool, waits: bool = False) -> None:
+    def __init__(
+        self, device: torch.device, *, has_streams: bool, by_streams: bool, waits: bool
+    ) -> None:
         self._failures: list[BaseException] = []
         counters = None
         if by_streams:
@@ -51,7 +53,7 @@ class _Trips:
         self._waits = waits
         self.timelines = make_timelines(None if counters is None else counters.addresses)
         self.driver: Driver = HostQueues(self.timelines)
-        if device.type == "cuda":
+        if has_streams:
             self.driver = CudaDriver[int](
                 device,
                 lambda *_: None,
@@ -88,9 +90,12 @@ class _Trips:
         return time.perf_counter() - begin
 
 
-def round_trips_s(device: torch.device, count: int) -> list[float]:
+def round_trips_s(device: torch.device, count: int, *, has_streams: bool) -> list[float]:
     """Seconds of each: a kernel is launched; the CPU queue waits for its end, and signals; a copy
     to the device waits for the signal; the CPU queue waits for its end.
+
+    Args:
+        has_streams: it is a CUDA device.
 
     Raises:
         RuntimeError: the device reported an error.
@@ -105,17 +110,18 @@ def round_trips_s(device: torch.device, count: int) -> list[float]:
         driver.done(Queue.CPU, value, value, begin)
         return trips.copy_up(value, begin)
 
-    with _opened(device, by_streams=False) as trips:
+    with _opened(device, has_streams=has_streams) as trips:
         return _all(trips, trip, count)
 
 
 def pool_round_trips_s(
-    device: torch.device, count: int, *, by_streams: bool, waits: bool = False
+    device: torch.device, count: int, *, has_streams: bool, by_streams: bool, waits: bool
 ) -> list[float]:
     """Seconds of each: a copy to the host; a task of the native pool that waits for its end, and
     signals, as attention on the host does; a copy to the device as in `round_trips_s`.
 
     Args:
+        has_streams: it is a CUDA device.
         by_streams: the copy's stream raises what the task waits for; else a thread that has seen
             its event.
         waits: the stream of the copy to the device waits for the task by itself; with `by_streams`.
@@ -148,7 +154,7 @@ def pool_round_trips_s(
         task.wait()
         return taken_s
 
-    with _opened(device, by_streams=by_streams, waits=waits) as trips:
+    with _opened(device, has_streams=has_streams, by_streams=by_streams, waits=waits) as trips:
         return _all(trips, trip, count)
 
 
@@ -158,9 +164,11 @@ def _all(trips: _Trips, trip: Callable[[_Trips, int], float], count: int) -> lis
 
 
 @contextmanager
-def _opened(device: torch.device, *, by_streams: bool, waits: bool = False) -> Iterator[_Trips]:
+def _opened(
+    device: torch.device, *, has_streams: bool, by_streams: bool = False, waits: bool = False
+) -> Iterator[_Trips]:
     try:
-        trips = _Trips(device, by_streams=by_streams, waits=waits)
+        trips = _Trips(device, has_streams=has_streams, by_streams=by_streams, waits=waits)
     except NoStreamCountersError as error:
         raise CaseError(str(error)) from error
     try:

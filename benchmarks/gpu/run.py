@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.gpu.deadline import Deadline
-from benchmarks.gpu.findings import ended_cases, partial_path
+from benchmarks.gpu.findings import begun_cases, ended_cases, partial_path
 from benchmarks.gpu.full_scale import full
 from benchmarks.gpu.part import FAILED, UNFINISHED
 from benchmarks.gpu.parts import Part, parts_of
@@ -37,7 +37,8 @@ _RESERVE_S = 10.0  # for the summary
 _GRACE = 1.1  # a part is told of less time than it is given
 _SUMMARY = "summary.md"
 _LAST_LINES = 25
-_ENDS = {None: "ended for want of time", FAILED: "failed: what must hold does not, as it tells"}
+_ENDS = {None: "ended for want of time", FAILED: "failed: something does not hold, as it tells"}
+_MOST_BREAKS = 2  # of a part's processes, one after the other, in which no case has ended
 _BUILD = ROOT / "scripts" / "gpu_check.py"
 
 Start = Callable[[Sequence[str], Mapping[str, str], float, Path], int | None]
@@ -143,11 +144,11 @@ def _run_part(
     *,
     tiny: bool,
 ) -> str | None:
-    """Once, and again as long as a case of it ends its process but others have come to their end;
-    why it failed, None if it did not.
+    """Once, and again as long as a case of it ends its process but others have come to their end,
+    or have not been tried; why it failed, None if it did not.
     """
     path, log = folder / f"{part.name}.json", folder / "logs" / f"{part.name}.log"
-    why = None
+    why, breaks = None, 0
     while True:
         seconds = min(part.limit_s, limit.left_s - _RESERVE_S)
         if seconds < part.least_s:
@@ -158,7 +159,7 @@ def _run_part(
             "--seconds", f"{seconds / _GRACE:.0f}", *(["--tiny"] if tiny else []),
         ]  # fmt: skip
         _tell(f"{part.name}: at most {seconds:.0f} s")
-        ended = ended_cases(path)
+        ended, begun = ended_cases(path), begun_cases(path)
         status = start(command, environment, seconds, log)
         if status == 0:
             return None
@@ -168,7 +169,8 @@ def _run_part(
         why = _ENDS.get(status, f"failed with status {status}")
         kept = ", what it found is kept" if partial_path(path).exists() else ""
         _tell(f"{part.name}: {why}{kept}; the end of {log}:\n{_end_of(log)}")
-        if status in (None, FAILED) or ended_cases(path) == ended:
+        breaks = 0 if ended_cases(path) > ended else breaks + 1
+        if status in (None, FAILED) or breaks == _MOST_BREAKS or begun_cases(path) == begun:
             return why
 
 

@@ -18,7 +18,7 @@ from benchmarks.gpu.scale import Scale
 from tandem.engine.stats import EngineStats
 
 PEER = "transformers, continuous batching"
-_NEO_STEP_TOKENS = 2048  # as engines'
+_STEP_TOKENS = 2048  # as engines'
 _WHOLE_WAVES = 3  # of requests that run at once
 _LONGEST_JOBS = 10  # times a job's usual time: longer than any that ends
 
@@ -35,7 +35,8 @@ def peer_running(
     """What runs the job once, with as much memory for KV as the engine has on the GPU."""
     tier = device_tier(stats)
     kv_tokens = tier.total_blocks * tier.block_size
-    with ContinuousBatching(model.path, scale.device, scale.dtype, kv_tokens, job) as peer:
+    sizes = kv_tokens, _STEP_TOKENS
+    with ContinuousBatching(model.path, scale.device, scale.dtype, *sizes, job) as peer:
         found.note(f"{case}: {PEER}: attention by {peer.attention}")
         yield lambda: peer.run(job, to_its_end(scale))
 
@@ -73,7 +74,7 @@ def neo_rates(
         host_tokens=scale.online_host_bytes // (tier.block_bytes // tier.block_size),
         rows=scale.rows * HYBRID_ROWS,
         longest=context,
-        step_tokens=_NEO_STEP_TOKENS,
+        step_tokens=_STEP_TOKENS,
     )
     with Neo(module, model.path, find_library(cell.shape.name), sizes) as peer:
         peer.run(job, to_its_end(scale))  # the first is thrown away

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from tandem.devices import stream_counters
-from tandem.devices.cuda import driver, graphs
-from tandem.engine.building import parts, target, warm_up
+from tandem.devices.cuda import driver, graphs, probe
+from tandem.engine.building import blocks, parts, target, warm_up
 from tandem.models import load
 from tandem.models.model import Model
 from tandem.runtime import assemble_cuda, build_machine
@@ -117,7 +117,17 @@ class _Graph:
         self.work = FrozenOps()
 
     def replay(self) -> None:
-        self.work.replay()
+        with torch.inference_mode():  # what lies there may have been made within it
+            self.work.replay()
+
+    def capture_begin(self, pool: int, capture_error_mode: str) -> None:
+        assert pool
+        assert capture_error_mode == "thread_local"
+        self.work.__enter__()
+
+    def capture_end(self) -> None:
+        self.work.__exit__(None, None, None)
+        _require_none_refused(self.work)
 
 
 @contextmanager
@@ -134,8 +144,12 @@ def _capture(
     assert capture_error_mode == "thread_local"
     with graph.work:
         yield
-    if graph.work.refused:
-        raise RuntimeError(f"the host is asked by {', '.join(sorted(set(graph.work.refused)))}")
+    _require_none_refused(graph.work)
+
+
+def _require_none_refused(work: FrozenOps) -> None:
+    if work.refused:
+        raise RuntimeError(f"the host is asked by {', '.join(sorted(set(work.refused)))}")
 
 
 @dataclass
@@ -211,7 +225,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
         "set_device": lambda device: None,
         "set_stream": lambda stream: None,
         "set_sync_debug_mode": fake.sync_modes.append,
-        "synchronize": lambda device: None,
+        "synchronize": lambda device=None: None,
         "is_initialized": lambda: True,
         "empty_cache": lambda: fake.emptied.append(True),
         "graph_pool_handle": lambda: 1,
@@ -230,10 +244,11 @@ def install(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     monkeypatch.setattr(Tensor, "record_stream", lambda *given: fake.record_stream(*given))
     monkeypatch.setattr(target, "cuda_available", lambda: True)
     monkeypatch.setattr(target, "open_cuda", lambda index: _DEVICE)
-    monkeypatch.setattr(parts, "load_reported", _load_for_gpu(monkeypatch))
+    for module in (parts, blocks):
+        monkeypatch.setattr(module, "load_reported", _load_for_gpu(monkeypatch))
     for module in (warm_up, assemble_cuda):
         monkeypatch.setattr(module, "pin", fake.pin)
-    for module in (driver, build_machine, assemble_cuda):
+    for module in (driver, build_machine, assemble_cuda, probe):
         monkeypatch.setattr(module, "pinned_bytes", fake.pinned_bytes)
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.clone())
     # an alias by address needs a device

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from benchmarks.gpu import cases
 from benchmarks.gpu.cases import Case, CaseError, FailedError, UnfinishedError, run_cases
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings, ended_cases, partial_path, progress_path
@@ -36,8 +37,8 @@ class Measured:
 
     def run(self, names: str, seconds: float, commit: str = "1") -> Findings:
         found = Findings("gpu a", "a command", {"git_commit": commit}, self._path)
-        cases: Mapping[str, Case] = {name: self._case(name, found) for name in names}
-        run_cases(cases, Deadline.after(seconds, self.clock), found)
+        made: Mapping[str, Case] = {name: self._case(name, found) for name in names}
+        run_cases(made, Deadline.after(seconds, self.clock), found)
         return found
 
     def _case(self, name: str, found: Findings) -> Case:
@@ -115,6 +116,32 @@ def test_what_fails_is_looked_at_again_by_every_call_until_it_does_not(tmp_path:
     found = Measured(path).run("abc", seconds=100.0)
     assert rows(found)[-1] == "b"
     assert found.finish().notes == (), "what was wrong is no longer said"
+
+
+def test_what_a_library_raises_is_its_case_s_alone(tmp_path: Path) -> None:
+    """The others go on in the same process; it is tried once more, then left out."""
+    path = tmp_path / "a.json"
+    measured = Measured(path, a=raising(RuntimeError("no kernel image\nfor this device")))
+    for begun in ("abc", "abca"):
+        with pytest.raises(FailedError, match="a: failed"):
+            measured.run("abc", seconds=100.0)
+        assert "".join(measured.begun) == begun
+        kept = BenchRecord.from_json(partial_path(path).read_text())
+        assert [row.case for row in kept.rows] == ["b", "c"], "what it found is not counted"
+        assert kept.notes == ("a failed: RuntimeError: no kernel image",)
+    found = measured.run("abc", seconds=100.0)
+    assert "".join(measured.begun) == "abca"
+    assert found.finish().notes == ("a did not end in 2 tries, and was left out",)
+
+
+def test_nothing_else_is_measured_on_a_device_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cases, "device_answers", lambda: False)
+    measured = Measured(tmp_path / "a.json", a=raising(RuntimeError("illegal memory access")))
+    with pytest.raises(RuntimeError, match="illegal"):
+        measured.run("ab", seconds=100.0)
+    assert measured.begun == ["a"]
 
 
 def test_what_failed_is_told_though_there_is_no_time_for_others(tmp_path: Path) -> None:

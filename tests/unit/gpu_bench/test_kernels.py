@@ -10,7 +10,7 @@ from benchmarks.gpu.cases import CaseError
 from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.jobs import ModelFolder
-from benchmarks.gpu.kernels_part import _Kernels
+from benchmarks.gpu.kernels_part import OURS, TORCH, _Kernels
 from benchmarks.gpu.tiny_scale import tiny
 
 from tandem.spec.kv_type import CodeType
@@ -55,3 +55,16 @@ def test_a_library_that_fails_is_a_note_and_comes_last(
     assert list(cases)[-len(by_others) :] == by_others
     with pytest.raises(CaseError, match="RuntimeError: nvcc is not found"):
         cases[by_others[-1]](Deadline.after(1.0))
+
+
+def test_experts_that_ask_the_host_which_are_chosen_are_not_recorded(
+    kernels: _Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another, as large steps go before compute capability 8.0."""
+    launched: list[tuple[str, ...]] = []
+    monkeypatch.setattr(
+        kernels, "_read", lambda *_, launched=(), kept=launched: kept.append(launched)
+    )
+    cases = kernels.cases()
+    cases["4 experts, bfloat16"](Deadline.after(1.0))
+    assert set(launched) == {(OURS, TORCH)}

@@ -16,10 +16,11 @@ from benchmarks.gpu.deadline import Deadline
 from benchmarks.gpu.findings import Findings, partial_path
 from benchmarks.gpu.full_scale import full
 from benchmarks.gpu.part import FAILED
-from benchmarks.gpu.parts import Part, parts_of
+from benchmarks.gpu.parts import ENGINE_TESTS, KERNEL_TESTS, Part, parts_of
 from benchmarks.gpu.run import run_for, run_parts
 from benchmarks.gpu.summary import summary_lines
 from benchmarks.gpu.tiny_scale import tiny
+from scripts.gpu_check import ORDER
 
 from tandem.bench.records import BenchRecord, BenchRow
 
@@ -109,7 +110,7 @@ def test_what_is_wrong_is_not_looked_at_twice_in_a_call(tmp_path: Path) -> None:
     runs = Failing(clock, {"a": 10.0})
     assert run_parts(PARTS[:1], tmp_path, Deadline(260.0, clock), tiny=False, start=runs) == ["a"]
     assert runs.begun == ["a"]
-    assert "what must hold does not" in (tmp_path / "a.failed").read_text()
+    assert "something does not hold" in (tmp_path / "a.failed").read_text()
 
 
 def test_a_record_without_what_others_need_of_it_is_made_again(
@@ -190,14 +191,14 @@ from benchmarks.gpu.parts import parts_of
 from benchmarks.gpu.run import main
 from benchmarks.gpu.full_scale import full
 check, *_ = parts_of(full())
-print(check.name, check.load().__name__)
+print(check.name, check.load().func.__name__)
 """
     root = Path(__file__).resolve().parents[3]
     environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"}
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
     )
-    assert (run.stdout.split(), run.stderr) == (["check", "measure_check"], "")
+    assert (run.stdout.split(), run.stderr) == (["check-kernels", "measure_check"], "")
 
 
 def test_rounds_stop_when_another_would_not_end_in_time() -> None:
@@ -240,7 +241,48 @@ def test_parts_that_failed_come_behind_the_others_in_the_next_call(tmp_path: Pat
 
 def test_what_decides_most_is_measured_first() -> None:
     names = [part.name for part in parts_of(full())]
-    assert names[:5] == ["check", "profile", "online-llama-3.1-8b-16gib", "links", "kernels"]
+    assert names[:6] == [
+        "check-kernels", "check-engines", "profile", "online-llama-3.1-8b-16gib", "links", "kernels"
+    ]  # fmt: skip
+
+
+def test_all_smoke_tests_are_of_a_part() -> None:
+    assert (*KERNEL_TESTS, *ENGINE_TESTS) == ORDER
+
+
+class Breaking(Runs):
+    """A part whose first cases, so many of them, break their process; the others end."""
+
+    def __init__(self, clock: Clock, breaking: int) -> None:
+        super().__init__(clock, {})
+        self._cases = {f"case {number}": number < breaking for number in range(4)}
+
+    def __call__(
+        self, command: Sequence[str], environment: Mapping[str, str], seconds: float, log: Path
+    ) -> int:
+        self.begun.append(command[3])
+        found = Findings("gpu a", "a command", {"git_commit": "0"}, Path(command[5]))
+        for name in found.left(self._cases):
+            found.begin(name)
+            if self._cases[name]:
+                return 1
+            found.end(name)
+        found.finish()
+        return 0
+
+
+@pytest.mark.parametrize(("breaking", "processes"), [(0, 1), (1, 3), (2, 2)])
+def test_cases_behind_one_that_breaks_its_process_are_measured_in_the_same_call(
+    tmp_path: Path, breaking: int, processes: int
+) -> None:
+    """Also behind the first one, which nothing has ended before; two such are the end of it: then
+    it is the machine.
+    """
+    runs = Breaking(Clock(), breaking)
+    failed = run_parts(PARTS[:1], tmp_path, Deadline.after(1000.0), tiny=False, start=runs)
+    assert failed == ["a"] * (breaking > 1)
+    assert runs.begun == ["a"] * processes
+    assert (tmp_path / "a.json").exists() == (breaking < 2)
 
 
 def test_a_call_that_is_cut_off_has_told_of_the_parts_before(tmp_path: Path) -> None:
