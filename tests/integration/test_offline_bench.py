@@ -131,7 +131,7 @@ def test_rows_and_lines_of_few_bits_name_what_was_run(few_bits: FewBitsOutcome) 
 
 
 def test_lm_offload_streams_layers_in_few_bits_and_is_executed_so() -> None:
-    named = CellName("a100-40", "kvpr", "opt-13b", Load(1024, 32), 512)
+    named = CellName("a10g", "kvpr", "opt-30b", Load(256, 64), 256)
     cell = make_cell(named, 8, truth_of(1, plain=False))
     question = ask(cell)
     maps = uniform_formats(cell.model, 4, None)

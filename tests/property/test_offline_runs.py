@@ -129,3 +129,25 @@ def test_a_job_that_streams_reads_prompts_as_often_as_is_predicted(
     assert executed.refills == sum(each.number for each in course.fills)
     assert executed.passes == sum(each.number for each in course.passes)
     assert executed.tokens_per_s == pytest.approx(predicted, rel=within)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "within"),
+    [
+        (BlockCandidate(1, 5, 16, 0, 0), 0.04),
+        # passes that are priced too long make up for a part only
+        (BlockCandidate(1, 4, 2, 0, 14, lent=2), 0.1),
+    ],
+)
+def test_few_long_requests_take_in_16_bits_what_is_predicted(
+    candidate: BlockCandidate, within: float
+) -> None:
+    """Of 16 places eight stay taken, and the others are filled ten times."""
+    question = job("opt-6.7b", 5, ("rtx4090", "lm-offload"), [(8, 60, 150), (80, 60, 15)])
+    search = OfflineSearch(question)
+    predicted = search.option(candidate).tokens_per_s
+    cell, plan = cell_of(question), offline_plan(search, candidate, adapts=False)
+    executed = execute(cell, offline_plan_file(cell.model_name, question, plan, "int4"))
+    course = Occupancy(question.lengths).course(candidate.block_rows, streams=True)
+    assert executed.refills == sum(each.number for each in course.fills)
+    assert executed.tokens_per_s == pytest.approx(predicted, rel=within)

@@ -316,9 +316,13 @@ def test_a_measured_card_quantizes_prompts_for_slots_at_its_measured_rate() -> N
 
 def test_blocks_divide_the_job_evenly() -> None:
     search = OfflineSearch(offloaded())
-    rates = search.option(BlockCandidate(2, 0, 0, 16, 0)).prediction.rates
+    candidate = BlockCandidate(2, 0, 0, 16, 0)
+    rates = search.option(candidate).prediction.rates
     assert rates.blocks == 2
-    assert rates.job_s == pytest.approx(2 * rates.block_s)
+    # the second one's prompts wait for keys and values that came for a pass more
+    ahead_s = search.times.bound.ahead_s(candidate)
+    assert 0 < ahead_s < rates.pass_s / 2
+    assert rates.job_s == pytest.approx(2 * rates.block_s + ahead_s)
     assert rates.tokens_per_s == pytest.approx(64 * 65 / rates.job_s)
     assert rates.block_s == pytest.approx(rates.prefill_s + 64 * rates.pass_s)
 
@@ -348,6 +352,16 @@ def test_prompts_activations_go_to_the_host_where_the_accelerator_has_no_room() 
     assert not search.footprint.prompts_on_host(replace(large, batches=1, cpu_rows=8))
     away = search.times.prefill_pass(large).schedule
     assert {op.part.value for op in away.ops} >= {"residual", "cache"}
+
+
+def test_activations_of_a_batch_are_on_their_way_while_others_of_it_are_computed() -> None:
+    """An engine takes a batch's prompts through a layer in parts."""
+    question = offloaded(device_bytes=5 * GIB)
+    search = OfflineSearch(replace(question, lengths=replace(question.lengths, requests=4000)))
+    whole = BlockCandidate(1, 4, 0, 0, 1024)
+    assert search.footprint.prompts_on_host(whole)
+    prefill_s = search.times.time(whole).prefill.period_s
+    assert prefill_s == pytest.approx(search.times.bound.prefill_s(whole), rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,21 @@ through them on the accelerator, to the CPU and back, and its own attention ther
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from tandem.plan.block_shape import CACHE_SLOTS
 from tandem.plan.program import Queue
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.pass_work import QUEUES, PassTerm, PassWork
 from tandem.planner.offline.prices import Price
-from tandem.planner.offline.work import CPU_LAYER, CPU_MLP, LOAD, LOAD_MLP, READ, operation
+from tandem.planner.offline.work import (
+    CACHE,
+    CPU_LAYER,
+    CPU_MLP,
+    LOAD,
+    LOAD_MLP,
+    PREFIX,
+    READ,
+    operation,
+)
 from tandem.planner.question import Question
 
 _ACCEL, _CPU = QUEUES.index(Queue.ACCEL), QUEUES.index(Queue.CPU)
@@ -114,6 +124,17 @@ class BlockBound:
         if not layers:
             return 0.0
         return layers * self._prices.least_decode(candidate)(operation(READ, 0)).alone_s
+
+    def ahead_s(self, candidate: BlockCandidate) -> float:
+        """Of keys and values, and prefixes, that come to their slots for the next pass, as far as
+        the link binds passes: a program over prompts waits for them, and they come again behind it.
+        """
+        if not candidate.streamed_rows:
+            return 0.0
+        copies = (CACHE, PREFIX) if candidate.recomputed_tokens else (CACHE,)
+        price, busy = self._prices.least_decode(candidate), self.decode_busy(candidate)
+        slot_s = sum(price(operation(copy, 0)).alone_s for copy in copies)
+        return CACHE_SLOTS * slot_s * busy.link_s / self._least_s(busy)
 
     def lent_s(self, candidate: BlockCandidate) -> tuple[float, float]:
         """Of a pass, what the CPU takes to compute a layer, or its MLP, for all batches, and the

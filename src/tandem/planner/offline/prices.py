@@ -47,6 +47,9 @@ class BlockPrices:
         question = question.without_tiles()
         self._q, self._precisions, self._footprint = question, precisions, footprint
         self._rates = accelerator_rates(question.hardware, precisions.plain.activations)
+        card, link = question.hardware.accelerator, question.hardware.link
+        # a sequence's blocks are a copy of their own, which are launched ahead
+        self._set_up_s = max(0.0, link.latency_s - card.launch_latency_s)
         self._windows = question.model.layer_windows
         self._made: dict[tuple[QuantizedLayers, bool, CodeType | None, bool], Demands] = {}
         self._recomputed = keys_values(layer_operations(question.model))
@@ -189,7 +192,10 @@ class BlockPrices:
         demands = self._demands(candidate, op, tiled=tiled)
         window = self._windows[op.layer]
         if op.part is Part.CACHE:
-            return demands.copy(op.queue, self._cache_bytes(candidate, op.queue, context))
+            whole = demands.copy(op.queue, self._cache_bytes(candidate, op.queue, context))
+            if not tiled or op.queue is Queue.D2H:
+                return whole
+            return _longer(whole, (candidate.streamed_rows - 1) * self._set_up_s)
         if op.part is Part.PREFIX:
             size = self._made_tokens(candidate) * self._footprint.activation_bytes
             return demands.copy(op.queue, size)

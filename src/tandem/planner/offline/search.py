@@ -32,6 +32,8 @@ from tandem.planner.question import Question
 _WORTH_MOVING = 1.001
 _AS_GOOD = 0.995
 """Of the best prediction: what lies closer is within what predictions are off by."""
+_TAKEN_FROM_LOADS = 0.09
+"""Of a pass, that the CPU's layers cost loads in virtual time, but not as plans are executed."""
 _LIKELY = "flexgen"
 """Of the policies that allow less than `auto`, the one that mostly promises enough."""
 
@@ -216,23 +218,24 @@ class OfflineSearch:
 
     def _tail_s(self, candidate: BlockCandidate) -> float:
         """Of passes for sequences longer than the mean. What sequences take is counted with the
-        means already, so that only what a pass takes for one of each batch is left; where fewer
-        sequences hardly save time, what passes and programs over prompts take beyond blocks of
-        mean length, of the numbers of sequences that they have as the engine fills places.
+        means already, so that only what a pass takes for one of each batch is left; or what passes
+        and programs over prompts take beyond blocks of mean length, of the numbers of sequences
+        that they have as the engine fills places.
         """
-        least_s = self._least_tail_s(candidate)
-        if self._saves_evenly(candidate):
-            return least_s
         bound, places = self.times.bound, candidate.block_rows
         course = self._occupancy.course(places, streams=candidate.streamed > 0)
-        more_s = -self._occupancy.passes_by_means(places) * bound.decode_s(candidate)
+        counted = 1 + self._counted_twice(candidate)
+        more_s = -counted * self._occupancy.passes_by_means(places) * bound.decode_s(candidate)
         for alike in course.passes:
             more_s += alike.number * bound.decode_s(candidate.left(alike.rows))
         blocks = math.ceil(self.question.lengths.requests / places)
         fills_s = -blocks * bound.prefill_s(candidate)
         for alike in course.fills:
             fills_s += alike.number * bound.prefill_s(candidate.left(alike.rows))
-        return max(least_s, more_s + max(0.0, fills_s))
+        refills = sum(alike.number for alike in course.fills) - 1
+        lost_s = refills * bound.ahead_s(candidate)
+        least_s = self._least_tail_s(candidate)
+        return max(least_s, more_s + max(0.0, fills_s) + lost_s)
 
     def _least_tail_s(self, candidate: BlockCandidate) -> float:
         """Of any kernels."""
@@ -242,11 +245,12 @@ class OfflineSearch:
         alone = replace(candidate, resident_rows=1, streamed_rows=0, cpu_rows=0)
         return passes * self.times.bound.decode_s(replace(alone, recomputed_tokens=0))
 
-    def _saves_evenly(self, candidate: BlockCandidate) -> bool:
-        """Whether a pass's time is convex in its sequences, so that what is between all places and
-        one takes no more than in proportion.
+    def _counted_twice(self, candidate: BlockCandidate) -> float:
+        """Share of passes by which they are priced too long where the CPU computes layers, but for
+        few bits and mixtures, whose passes of few sequences are far off already (ADR 0107).
         """
-        return candidate.quantized == "none" and self.question.model.experts is None
+        plain = candidate.quantized == "none" and self.question.model.experts is None
+        return _TAKEN_FROM_LOADS if plain and candidate.lent else 0.0
 
     def _begin(self, policy: OfflinePolicy) -> None:
         """It may be searched."""
@@ -357,10 +361,9 @@ class OfflineSearch:
         best, moves, improved = start, 0, True
         while improved and moves < self._effort.moves:
             improved = False
-            for most_per_s, candidate in self._promising_moves(best, policy):
-                least = best.tokens_per_s * _WORTH_MOVING
-                if most_per_s <= max(least, known_per_s) or moves >= self._effort.moves:
-                    break
+            least = best.tokens_per_s * _WORTH_MOVING
+            promising = self._promising_moves(best, policy, max(least, known_per_s))
+            for _, candidate in islice(promising, self._effort.moves - moves):
                 moves += 1
                 option = self.option(candidate)
                 if option.tokens_per_s > least:
@@ -369,11 +372,15 @@ class OfflineSearch:
         return best
 
     def _promising_moves(
-        self, best: BlockOption, policy: OfflinePolicy
+        self, best: BlockOption, policy: OfflinePolicy, least: float
     ) -> list[tuple[float, BlockCandidate]]:
-        """Small changes by their bounds, the highest first."""
-        moved = self._moves.of(best.candidate, policy)
-        bounds = [(self.bound_tokens_per_s(candidate), candidate) for candidate in moved]
+        """Small changes by their bounds, the highest first, if these exceed the least."""
+        bounds = list[tuple[float, BlockCandidate]]()
+        for candidate in self._moves.of(best.candidate, policy):
+            # rows as they fall take long to price
+            most_per_s = self._bound_tokens_per_s(candidate, self._least_tail_s(candidate))
+            if most_per_s > least and (bound := self.bound_tokens_per_s(candidate)) > least:
+                bounds.append((bound, candidate))
         return sorted(bounds, key=lambda bound: -bound[0])
 
 

@@ -12,6 +12,7 @@ from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.offline.work import (
     ALL_ON_CPU,
+    CACHE,
     COLUMNS_CHAIN,
     CPU_CHAIN,
     CPU_COLUMNS,
@@ -24,6 +25,7 @@ from tandem.planner.offline.work import (
     LOAD_MLP,
     MLP_CHAIN,
     OWN_COLUMNS,
+    PREFIX,
     READ,
     OnCpu,
     OpClass,
@@ -45,7 +47,7 @@ _ATTENTION = (
     (OpKind.APPEND, Queue.ACCEL, Part.NONE),
     (OpKind.ATTEND, Queue.ACCEL, Part.NONE),
 )
-_CACHE = ((OpKind.COPY, Queue.H2D, Part.CACHE), (OpKind.COPY, Queue.H2D, Part.PREFIX))
+_CACHE = (CACHE, PREFIX)
 _RECOMPUTE = (OpKind.STAGE, Queue.ACCEL, Part.RECOMPUTE)
 _QUERIES, _HOST, _RESULTS = CPU_CHAIN[:1], CPU_CHAIN[1:3], CPU_CHAIN[3:]
 _Value = Callable[[Demand], float]

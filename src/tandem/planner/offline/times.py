@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from tandem.plan.block_shape import BlockShape
 from tandem.plan.block_template import block_template
 from tandem.plan.prefill_template import prefill_template
-from tandem.plan.program import ProgramTemplate
+from tandem.plan.program import ProgramOp, ProgramTemplate
 from tandem.plan.weights import STREAM_SLOTS
+from tandem.planner.demand import Demand
 from tandem.planner.fluid.grouping import grouped_by
 from tandem.planner.fluid.groups import Schedule
 from tandem.planner.fluid.priced_sweep import PricedSweep
@@ -22,6 +23,8 @@ from tandem.planner.offline.prices import BlockPrices, Price
 from tandem.planner.question import Question
 
 _DRAWN_PASSES = 4
+_SHOWN_PARTS = 4
+"""Of prompts, in a layer."""
 _Build = Callable[[BlockShape], ProgramTemplate]
 
 
@@ -94,7 +97,19 @@ class BlockTimes:
         away = self.footprint.prompts_on_host(candidate)
         shape = candidate.shape(self.question.model.num_layers, prompts_on_host=away)
         shape = replace(shape, mlps_on_cpu=(), layers_on_cpu=())  # which matter to passes only
-        return _priced(self._schedule(prefill_template, shape), self.prices.prefill(candidate))
+        price = self.prices.prefill(candidate)
+        parts = self._parts_of_prompts(candidate) if away else 1
+        if parts > 1:
+            shape, price = replace(shape, batches=parts * shape.batches), _part(price, parts)
+        return _priced(self._schedule(prefill_template, shape), price)
+
+    def _parts_of_prompts(self, candidate: BlockCandidate) -> int:
+        """In which a batch goes through a layer: while one's activations are on their way, another
+        is computed, which a few of them show as well as all.
+        """
+        sizes = self.footprint.prompts.packed(candidate.rows)
+        parts = candidate.rows * sum(count for _, count in (*sizes.parts, *sizes.alone))
+        return max(1, min(round(parts / sizes.prompts), _SHOWN_PARTS // candidate.batches))
 
     def decode_pass(self, candidate: BlockCandidate) -> PricedSweep:
         """The program that gives every sequence a token, and its prices."""
@@ -162,6 +177,16 @@ def _orders(candidate: BlockCandidate) -> Iterator[PassOrder]:
 
 def _priced(schedule: Schedule, price: Price) -> PricedSweep:
     return PricedSweep(schedule, tuple(price(op) for op in schedule.ops))
+
+
+def _part(price: Price, parts: int) -> Price:
+    """Of one of so many parts of a batch; weights come once."""
+
+    def of(op: ProgramOp) -> Demand:
+        whole = price(op)
+        return whole._replace(alone_s=whole.alone_s / parts) if op.lanes else whole
+
+    return of
 
 
 def _at_least(time: SweepTime, least_s: float) -> SweepTime:

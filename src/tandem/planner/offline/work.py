@@ -16,6 +16,8 @@ LOAD_CPU_COLUMNS = (OpKind.LOAD, Queue.WEIGHTS, Part.CPU_COLUMNS)
 READ = (OpKind.READ, Queue.DISK, Part.NONE)
 OpClass = tuple[OpKind, Queue, Part]
 _STAGE, _COPY = OpKind.STAGE, OpKind.COPY
+CACHE = (_COPY, Queue.H2D, Part.CACHE)
+PREFIX = (_COPY, Queue.H2D, Part.PREFIX)
 ENDS: tuple[OpClass, ...] = (
     (_STAGE, Queue.ACCEL, Part.EMBED),
     (_STAGE, Queue.ACCEL, Part.HEAD),
@@ -98,10 +100,10 @@ def decode_work(shape: BlockShape, on_cpu: OnCpu = "none") -> Iterator[OpClass]:
         if shape.cpu:
             yield from CPU_CHAIN
     if shape.streamed:
-        yield _COPY, Queue.H2D, Part.CACHE
+        yield CACHE
         yield _COPY, Queue.D2H, Part.CACHE
     if shape.recomputes:
-        yield _COPY, Queue.H2D, Part.PREFIX
+        yield PREFIX
         yield _STAGE, Queue.ACCEL, Part.RECOMPUTE
     if shape.attends:
         yield OpKind.APPEND, Queue.ACCEL, Part.NONE
