@@ -44,6 +44,7 @@ def kind_of(candidate: BlockCandidate) -> tuple[bool, ...]:
         candidate.recomputed_tokens > 0,
         candidate.quantized != "none",
         candidate.host_kv is not None,
+        candidate.device_kv is not None,
         candidate.batches > 1,
     )
 
