@@ -55,7 +55,7 @@ class Recomputes:
         if not candidate.streamed_rows or not most or not self.sees_all:
             return
         if candidate.device_kv is not None:
-            return  # of which nothing would be saved: activations are twice as large or more
+            return  # activations take hardly fewer bytes than keys and values in few bits
         ideal = self.split(candidate).tokens
         if not ideal:
             return  # nothing to save on the link
