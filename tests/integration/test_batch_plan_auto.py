@@ -68,6 +68,22 @@ def test_a_job_planned_for_gives_the_same_tokens_also_after_a_kill(tmp_path: Pat
     assert json.dumps(read_results(output)).count("completion_tokens") == NUM_LINES
 
 
+def test_kv_in_few_bits_that_is_allowed_may_stay_on_the_accelerator(tmp_path: Path) -> None:
+    """Tokens are those of an engine that holds all of it so."""
+    write_input(tmp_path / "in.jsonl")
+    allowed = ("--kv-cache-dtype", "int8", "--no-isolate-engine")
+    plain = run_here(*arguments(tmp_path, "plain.jsonl", *allowed))
+    assert plain.returncode == 0, plain.stderr
+    planned = ("--gpu-memory", "77MiB", "--cpu-memory", "64MiB", "--plan", "auto")
+    done = run_here(*arguments(tmp_path, "out.jsonl", *allowed, *planned))
+    assert done.returncode == 0, done.stderr
+    assert "all KV in int8" in done.stderr
+    plan = read_plan(tmp_path / "out.jsonl.plan.json").blocks
+    assert (plan.kv_dtype, plan.host_kv_dtype) == ("int8", "int8")
+    assert plan.resident_rows
+    assert texts(tmp_path / "out.jsonl") == texts(tmp_path / "plain.jsonl")
+
+
 def kill_after(line: list[str], output: Path, num_results: int) -> None:
     """Run until so many results are there, and kill it."""
     process = subprocess.Popen(line, env=environment(), stderr=subprocess.DEVNULL)

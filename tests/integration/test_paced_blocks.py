@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ class Run:
         types = str(block_types(plan, WIDE, DType.FLOAT16).precision)
         path.write_text(
             PlanFile(
-                "wide", PlannedModel.of(WIDE), "small", False, "float16", "float16", kept,
+                "wide", PlannedModel.of(WIDE), "small", False, "float16", plan.kv_dtype, kept,
                 plan.quantization, types, plan,
             ).to_json()
         )  # fmt: skip
@@ -471,6 +472,28 @@ def test_streamed_kv_in_few_bits_takes_its_bytes_and_no_pass_of_its_own(tmp_path
     assert busy[1] == pytest.approx(busy[0], rel=0.02)  # what is appended is quantized
 
 
+def test_kv_in_few_bits_on_the_accelerator_takes_its_bytes_of_attention(tmp_path: Path) -> None:
+    """Of rows that stay; of those that pass, what crosses the link."""
+    busy: dict[tuple[str, int], float] = {}
+    for kind, rows in product(("float16", "int4"), (2, 16)):
+        changes = {"kv_dtype": kind, "host_kv_dtype": kind, "row_blocks": 34}
+        run = Run(tmp_path, plan_of(RESIDENT, batches=1, resident_rows=rows, **changes))
+        run.add(rows)
+        pass_s, report = run.passes(5, rows)
+        busy[kind, rows] = report.accel_busy * pass_s
+    kept = replace(PAGE, dtype=CodeType.INT4)
+    plain_s, few_s = (busy[kind, 16] - busy[kind, 2] for kind in ("float16", "int4"))
+    less = 14 * 6 * PROMPT * (1 - kept.bytes_per_block / PAGE.bytes_per_block) * TOKEN_BYTES
+    rate = accelerator_rates(SMALL, DType.FLOAT16).bytes_per_s
+    assert plain_s - few_s == pytest.approx(less / rate, rel=0.1)
+    mixed = {"resident_rows": 2, "streamed_rows": 2, "kv_dtype": "int4", "host_kv_dtype": "int4"}
+    run = Run(tmp_path, plan_of(RESIDENT, **mixed))
+    run.add(8)
+    _, report = run.passes(10, 8)
+    size = 2 * 2 * BLOCKS * kept.bytes_per_block_layer * 6
+    assert report.brought_bytes == pytest.approx(10 * size)
+
+
 def test_attention_over_codes_takes_arithmetic_that_reading_does_not_hide(tmp_path: Path) -> None:
     """On cores that are slow beside their memory; on others it is the bytes."""
     plans = [
@@ -496,6 +519,12 @@ def test_what_is_not_executed_is_refused(tmp_path: Path) -> None:
         Run(tmp_path, few, virtual=False)
     with pytest.raises(ConfigError, match="KV on the host in fp8 cannot be paced"):
         Run(tmp_path, plan_of(RESIDENT, streamed_rows=2, host_kv_dtype="fp8"))
+    every = {"kv_dtype": "fp8", "host_kv_dtype": "fp8"}
+    with pytest.raises(ConfigError, match="KV on the accelerator in fp8 cannot be paced"):
+        Run(tmp_path, plan_of(RESIDENT, resident_rows=2, **every))
+    all_few = {"kv_dtype": "int8", "host_kv_dtype": "int8"}
+    with pytest.raises(ConfigError, match="few bits are paced in virtual time only"):
+        Run(tmp_path, plan_of(RESIDENT, resident_rows=2, **all_few), virtual=False)
     odd = replace(coded(plan_of(RESIDENT, resident_rows=2)), quantization="int4:128 and int8:128")
     with pytest.raises(ConfigError, match="weights in int4:128 and int8:128 cannot be paced"):
         Run(tmp_path, odd)

@@ -90,7 +90,11 @@ def test_candidates_keep_to_capacities_policy_and_bounds(
         assert plan.block_rows < question.lengths.requests + plan.batches
         if candidate.quantized == "none":
             sizes = Capacities(question.device_bytes, question.host_bytes, real=True)
-            precision = replace(Precision.uniform(DType.FLOAT16), host_kv=candidate.host_kv)
+            precision = Precision.uniform(DType.FLOAT16)
+            if candidate.device_kv is None:
+                precision = replace(precision, host_kv=candidate.host_kv)
+            else:
+                precision = replace(precision, kv=candidate.device_kv)
             plan_block_memory(plan, question.model, precision, sizes)  # an engine has room for it
         times, bound = search.times, search.times.bound
         # the first passes find loads and reads there, which a disk that is nearly idle, or the

@@ -34,17 +34,22 @@ def dequantized_cost(size_bytes: float, rates: DeviceRates) -> CostBreakdown:
 
 
 def coded_attention_cost(
-    operations: Iterable[Operation], work: AttentionWork, token_bytes: float, rates: DeviceRates
+    operations: Iterable[Operation],
+    work: AttentionWork,
+    token_bytes: float,
+    rates: DeviceRates,
+    code_flops: float = CPU_CODE_FLOPS,
 ) -> CostBreakdown:
-    """Attention of one layer on the CPU over pages of codes, dequantized in registers.
+    """Attention of one layer over pages of codes, dequantized in registers.
 
     Args:
         token_bytes: of one token's keys and values in pages, scales included.
+        code_flops: of an element; 0: an accelerator has arithmetic to spare while it reads.
     """
     flops, size = 0.0, work.keys * token_bytes
     for op in operations:
         if op.is_attention:
             flops += op.flops_per_pair * work.pairs
-            flops += CPU_CODE_FLOPS * op.kv_read_elements(work.keys)
+            flops += code_flops * op.kv_read_elements(work.keys)
             size += work.tokens * sum(buffer.width for buffer in op.writes) * _FP32_BYTES
     return cost_of(flops, size, 1, rates)

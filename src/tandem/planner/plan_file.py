@@ -7,7 +7,7 @@ from tandem.plan.online import OnlinePlan
 from tandem.plan.plan_file import PlanFile, PlannedModel
 from tandem.planner.offline.precisions import Precisions
 from tandem.planner.question import Question
-from tandem.spec.kv_type import parse_kv_type
+from tandem.spec.kv_type import CodeType, parse_kv_type
 from tandem.spec.precision import Precision
 
 
@@ -28,6 +28,9 @@ def offline_plan_file(
     """The same of an offline plan, which has few bits only where it says so."""
     few = plan.quantized_layers != "none"
     precision = Precisions.of(question.precision).of_layer("all" if few else "none", streamed=True)
+    kept = parse_kv_type(plan.kv_dtype, "kv_cache_dtype")
+    if isinstance(kept, CodeType):
+        precision = replace(precision, kv=kept)
     if plan.host_kv_dtype != plan.kv_dtype:
         kept = parse_kv_type(plan.host_kv_dtype, "cpu_kv_dtype")
         precision = replace(precision, host_kv=kept)

@@ -53,7 +53,8 @@ class FewBitsRun:
         layers = candidate.quantized
         if layers == "streamed" and not candidate.streamed:
             layers = "none"
-        return f"{weights[layers]}{' and KV on the host' if candidate.host_kv else ''}"
+        kv = {"none": "", "host": " and KV on the host", "all": " and all KV"}
+        return f"{weights[layers]}{kv[candidate.kv_in_few_bits]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class _Runner:
         precision = replace(self._question.precision, kv=CodeType.INT4)
         search = OfflineSearch(replace(self._question, precision=precision))
         most_per_s = _most_per_s(search)
-        for kv in search.times.precisions.host_kv_choices:
+        for kv in dict.fromkeys(each.host for each in search.times.precisions.kv_choices):
             for policy in (_KVPR, replace(_KVPR, name="kvpr without", recomputes=False)):
                 option = _best_with(search, policy, kv)
                 if option is not None:
@@ -131,7 +132,7 @@ class _Runner:
 
 
 def _allowed(question: Question) -> Iterator[tuple[str, Precision]]:
-    """What may be in few bits: nothing, weights, KV on the host, and both."""
+    """What may be in few bits: nothing, weights, KV, and both."""
     plain = question.precision
     maps = uniform_formats(question.model, _BITS, None)
     yield "16 bits", plain

@@ -14,7 +14,6 @@ from tandem.engine.building.paced_types import block_types
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.memory.page import KVPageSpec
 from tandem.plan.executed_op import OpListener
-from tandem.plan.offline import OfflinePlan
 from tandem.plan.plan_file import PlanFile
 from tandem.runtime.paced.executor import PacedClock, RealClock
 from tandem.runtime.paced.host_truth import HostTruth
@@ -89,17 +88,16 @@ def execute(cell: OfflineCell, planned: PlanFile, listeners: Sequence[OpListener
     Raises:
         ConfigError: the plan cannot be executed.
     """
-    options, pool = virtual_host(cell, planned.blocks)
+    options, pool = virtual_host(cell, planned)
     return _executed(cell, planned, options, VirtualClock(), pool, listeners)
 
 
-def virtual_host(cell: OfflineCell, plan: OfflinePlan) -> tuple[PacedOptions, VirtualPool]:
+def virtual_host(cell: OfflineCell, planned: PlanFile) -> tuple[PacedOptions, VirtualPool]:
     """The cell's truth, in virtual time, for an engine of the plan."""
-    dtype = parse_dtype(plan.kv_dtype)
-    types = block_types(plan, cell.model, dtype)
-    page = KVPageSpec.of_model(
-        cell.model, dtype=dtype, block_size=plan.block_size, host_dtype=types.precision.host_kv
-    )
+    plan = planned.blocks
+    types = block_types(plan, cell.model, parse_dtype(planned.dtype))
+    kv, host_kv = types.precision.kv, types.precision.host_kv
+    page = KVPageSpec.of_model(cell.model, dtype=kv, block_size=plan.block_size, host_dtype=host_kv)
     columns = plan.cpu_columns
     host = HostTruth(cell.model, page, cell.hardware.host, cell.truth, columns, types)
     options = PacedOptions(perturbation=cell.truth, cores=(0,), cache_bytes=_NO_CACHE)

@@ -72,7 +72,7 @@ class _Run:
 
     def _build(self, planned: PlanFile, counts: BlockCounts) -> BlockCore:
         self._plans += 1
-        options, pool = virtual_host(self._cell, planned.blocks)
+        options, pool = virtual_host(self._cell, planned)
         clock = self._clock
         return build_job(self._cell, planned, options, clock=clock, pool=pool, counts=counts).core
 

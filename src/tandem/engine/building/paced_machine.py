@@ -1,7 +1,7 @@
 """The paced emulator as a machine that an engine runs on."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tandem.cost.expert_use import ExpertUse
 from tandem.devices.cpu_cache import last_level_cache_bytes
@@ -189,6 +189,9 @@ def paced_executor(
         tokens: what is said to have been sampled; None: synthetic ones.
     """
     page, blocks, sweeps = sizes.page, sizes.host_blocks, sizes.sweeps
+    types = sizes.types or PacedTypes.plain(page.float_type)
+    # few bits are timed only, whatever is drawn in their place
+    drawn = replace(page, dtype=types.precision.activations)
     aliasing = _aliasing(page.on(Tier.HOST), blocks, options)
     use = options.expert_use
     truth = PacedTruth(
@@ -201,10 +204,10 @@ def paced_executor(
         sizes.embedding,
         sweeps.cpu_columns,
         sweeps.usual.streamed.mlps,
-        sizes.types,
+        types,
         cpu_attention_maps=sweeps.cpu_attention_maps,
     )
-    host = PacedHost(spec, page, blocks, aliasing, options.seed, options.cores)
+    host = PacedHost(spec, drawn, blocks, aliasing, options.seed, options.cores)
     if pool is None:
         host.draw_pages()
     shared = hardware.host.pool_bytes_per_s if options.contention else None
@@ -216,7 +219,7 @@ def paced_executor(
             divided = len(sweeps.usual.streamed.layers) - len(sweeps.usual.on_disk)
         layers = PacedHostLayers(
             spec,
-            page.float_type,
+            types.precision.activations,
             whole + mlps + divided,
             aliasing.cache_bytes,
             host.pool,
@@ -227,7 +230,7 @@ def paced_executor(
             choices=_choices(spec, sweeps, options),
         )
     return PacedExecutor(
-        PacedCosts(spec, page, truth, host, layers, sizes.types),
+        PacedCosts(spec, page, truth, host, layers, types),
         tokens or SyntheticTokens(spec),
         Gauges(shared, aliasing),
         pool or WorkerPool(options.cores),

@@ -16,7 +16,7 @@ _CODES = {f"int{bits}": bits for bits in (8, 4)}
 
 
 def block_types(plan: OfflinePlan, spec: ModelSpec, dtype: DType) -> PacedTypes:
-    """Of a plan's layers and of its KV on the host. Nothing is loaded, so that no checkpoint has
+    """Of a plan's layers and of its KV. Nothing is loaded, so that no checkpoint has
     other types than the plan; what is checked is that they can be emulated.
 
     Args:
@@ -25,9 +25,12 @@ def block_types(plan: OfflinePlan, spec: ModelSpec, dtype: DType) -> PacedTypes:
     Raises:
         ConfigError: types that are not emulated.
     """
-    if plan.kv_dtype != str(dtype):
-        raise _not_paced(f"KV on the accelerator in {plan.kv_dtype}")
     precision = Precision.uniform(dtype)
+    if plan.kv_dtype != str(dtype):
+        kept = parse_kv_type(plan.kv_dtype, "kv_cache_dtype")
+        if not isinstance(kept, CodeType):
+            raise _not_paced(f"KV on the accelerator in {kept}")
+        precision = replace(precision, kv=kept)
     if plan.host_kv_dtype != plan.kv_dtype:
         kept = parse_kv_type(plan.host_kv_dtype, "cpu_kv_dtype")
         if not isinstance(kept, CodeType):

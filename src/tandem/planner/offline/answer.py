@@ -198,7 +198,7 @@ def offline_plan(
     host = footprint.host(candidate, prompts_on_host=away, adapts=adapts)
     more_there = footprint.spare_device_blocks(candidate, question.device_bytes - device.total)
     more_here = footprint.spare_host_blocks(candidate, question.host_bytes - host.total)
-    device = device.with_kv(more_there * footprint.page.bytes_per_block)
+    device = device.with_kv(more_there * footprint.device_page(candidate).bytes_per_block)
     pinned = _pinned(search, candidate, away, more_here, adapts=adapts)
     block_bytes = footprint.host_page(candidate).bytes_per_block
     counted = footprint.pinned_blocks(candidate, candidate.streamed_rows)
@@ -210,7 +210,7 @@ def offline_plan(
         resident_rows=candidate.resident_rows,
         streamed_rows=candidate.streamed_rows,
         cpu_rows=candidate.cpu_rows,
-        kv_dtype=str(footprint.page.dtype),
+        kv_dtype=str(footprint.device_page(candidate).dtype),
         host_kv_dtype=str(footprint.host_page(candidate).dtype),
         block_size=question.block_size,
         device_blocks=footprint.device_blocks(candidate) + more_there,

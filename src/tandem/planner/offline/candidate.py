@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tandem.plan.block_order import BlockOrder, order_of
 from tandem.plan.block_shape import BlockShape
@@ -18,6 +19,9 @@ from tandem.plan.weights import (
 from tandem.planner.elsewhere import CpuHome, Elsewhere
 from tandem.spec.kv_type import CodeType
 
+KVInFewBits = Literal["none", "host", "all"]
+"""Which of KV is: that on the host, or on the accelerator, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockCandidate:
@@ -29,6 +33,7 @@ class BlockCandidate:
             cpu_rows: on the host, attended there.
         recomputed_tokens: of each streamed sequence, kept as activations.
         quantized: layers whose maps are in few bits. host_kv: KV on the host in few bits.
+            device_kv: KV on the accelerator, where that on the host is in the same.
         on_disk: of the streamed layers, those that are read from disk before they come.
         mlps: of the streamed layers that are not on disk only the MLPs are; the rest is resident.
         lent: of the streamed layers, or MLPs, that are not on disk, those that the CPU computes in
@@ -50,6 +55,14 @@ class BlockCandidate:
     lent: int = 0
     columns: int = 0
     attention_maps: bool = False
+    device_kv: CodeType | None = None
+
+    @property
+    def kv_in_few_bits(self) -> KVInFewBits:
+        """Which of its KV is."""
+        if self.device_kv is not None:
+            return "all"
+        return "none" if self.host_kv is None else "host"
 
     @property
     def rows(self) -> int:
@@ -173,7 +186,8 @@ class BlockCandidate:
         ]
         homes = ", ".join(f"{rows} {where}" for rows, where in kv if rows)
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
-        bits = f", KV on the host in {self.host_kv}" if self.host_kv else ""
+        kept = {"none": "", "host": f", KV on the host in {self.host_kv}"}
+        bits = kept.get(self.kv_in_few_bits, f", all KV in {self.device_kv}")
         return f"{weights}; {batches} of {self.rows}: {homes}{bits}"
 
     @property

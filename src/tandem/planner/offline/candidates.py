@@ -89,6 +89,7 @@ class BlockCandidates:
         """Whether it keeps to the policy and to all capacities."""
         keeps = policy.allows(candidate, self._q.model.num_layers)
         made = candidate.recomputed_tokens and candidate.lent and not candidate.mlps
+        made = made or (candidate.recomputed_tokens and candidate.device_kv is not None)
         divides = candidate.columns > 0 or candidate.attention_maps
         divisible = not divides or self._is_divisible(candidate)
         return keeps and not made and divisible and self._footprint.fits(candidate)
@@ -120,10 +121,13 @@ class BlockCandidates:
         """
         choices = self._precisions.layer_choices
         few: list[QuantizedLayers] = [each for each in choices if each in policy.layers]
-        host = self._precisions.host_kv_choices if policy.host_kv else (None,)
         for batches, rows in self._batches(policy):
-            for quantized, host_kv in product(few, host):
-                block = BlockCandidate(batches, 0, 0, rows, 0, 0, quantized, host_kv)
+            for quantized, kv in product(few, self._precisions.kv_choices):
+                block = BlockCandidate(
+                    batches, 0, 0, rows, 0, 0, quantized, kv.host, device_kv=kv.device
+                )
+                if block.kv_in_few_bits not in policy.kv:
+                    continue
                 yield block
                 if self.may_part(block, policy):
                     yield replace(block, mlps=True)

@@ -77,14 +77,13 @@ class BlockFootprint:
         self._base = Footprint(replace(question, precision=plain))
         self._step = StepMemory(model, plain.activations)
         self.page: KVPageSpec = self._base.page
-        self._block_bytes = self.page.bytes_per_block
         self._block_layer_bytes = self.page.bytes_per_block_layer
         self.room: SequenceRoom = room or SequenceRoom(question.lengths, question.block_size)
         self.prompt: int = max(1, round(question.lengths.prompt_tokens))
         self.activation_bytes: int = model.hidden_size * plain.activations.size_bytes
         self._pages: dict[CodeType | None, KVPageSpec] = {
             kind: self.page if kind is None else replace(self.page, dtype=kind)
-            for kind in precisions.host_kv_choices
+            for kind in dict.fromkeys(kv.host for kv in precisions.kv_choices)
         }
         self._page_bytes: dict[CodeType | None, int] = {
             kind: page.bytes_per_block for kind, page in self._pages.items()
@@ -120,6 +119,10 @@ class BlockFootprint:
         self.max_rows: int = min(MAX_ROWS, question.max_num_batched_tokens)
         self.reads: bool = question.hardware.host.disk_bytes_per_s is not None
         """Whether layers may be read from disk."""
+
+    def device_page(self, candidate: BlockCandidate) -> KVPageSpec:
+        """Of KV on the accelerator."""
+        return self._pages[candidate.device_kv]
 
     def host_page(self, candidate: BlockCandidate) -> KVPageSpec:
         """Of KV on the host."""
@@ -237,7 +240,7 @@ class BlockFootprint:
         if candidate.mlps:
             weights += (streamed - candidate.on_disk) * self.attention_bytes(quantized)
         weights += stream_slots(streamed) * self._slot_bytes(candidate)
-        kv = self.device_blocks(candidate) * self._block_bytes
+        kv = self.device_blocks(candidate) * self._page_bytes[candidate.device_kv]
         attends = candidate.cpu_rows > 0 or adapts
         workspace = self._workspace(candidate, prompts_on_host, attends)
         return TierSums(weights, kv, self._slots(candidate), workspace)
@@ -268,7 +271,8 @@ class BlockFootprint:
 
     def spare_device_blocks(self, candidate: BlockCandidate, free_bytes: int) -> int:
         """Of memory that nothing else takes, some blocks more, so that nobody waits for a few."""
-        return min(self.device_blocks(candidate) // _SPARE, free_bytes // self.page.bytes_per_block)
+        size = self.device_page(candidate).bytes_per_block
+        return min(self.device_blocks(candidate) // _SPARE, free_bytes // size)
 
     def spare_host_blocks(self, candidate: BlockCandidate, free_bytes: int) -> int:
         """The same on the host."""

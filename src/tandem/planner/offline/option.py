@@ -23,9 +23,11 @@ class BlockOption:
         return self.prediction.rates.tokens_per_s
 
 
-def family_of(candidate: BlockCandidate) -> tuple[bool, bool]:
-    """One batch or more, and whether only MLPs are elsewhere: small changes lead to no other."""
-    return candidate.batches == 1, candidate.mlps
+def family_of(candidate: BlockCandidate) -> tuple[bool, bool, bool]:
+    """One batch or more, whether only MLPs are elsewhere, and whether KV on the accelerator is in
+    few bits: small changes lead to no other.
+    """
+    return candidate.batches == 1, candidate.mlps, candidate.device_kv is not None
 
 
 def kind_of(candidate: BlockCandidate) -> tuple[bool, ...]:
@@ -44,6 +46,7 @@ def kind_of(candidate: BlockCandidate) -> tuple[bool, ...]:
         candidate.recomputed_tokens > 0,
         candidate.quantized != "none",
         candidate.host_kv is not None,
+        candidate.device_kv is not None,
         candidate.batches > 1,
     )
 

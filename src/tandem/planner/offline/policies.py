@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tandem.plan.block_order import ORDERS, BlockOrder
 from tandem.plan.offline import QUANTIZED_LAYERS, QuantizedLayers
-from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.candidate import BlockCandidate, KVInFewBits
 from tandem.spec.errors import ConfigError
 
 
@@ -28,7 +28,7 @@ class OfflinePolicy:
             where one of the two may, columns of every MLP may be instead. cuts: and, where whole
             layers are streamed, attention's maps of all of them.
         orders: batches may go through layers in: each by itself, several at a time, or either way.
-        layers: which may be quantized, where the user allows it; host_kv: whether KV on the host.
+        layers: which may be quantized, where the user allows it; kv: which of KV may be.
         source: where the policy comes from.
     """
 
@@ -48,7 +48,7 @@ class OfflinePolicy:
     cuts: bool = False
     orders: tuple[BlockOrder, ...] = ORDERS
     layers: tuple[QuantizedLayers, ...] = QUANTIZED_LAYERS
-    host_kv: bool = True
+    kv: tuple[KVInFewBits, ...] = ("none", "host")
     parts: int | None = None
 
     @property
@@ -81,7 +81,8 @@ class OfflinePolicy:
             and (self.cuts or not candidate.attention_maps)
             and candidate.order in self.orders
             and candidate.quantized in self.layers
-            and (self.host_kv or candidate.host_kv is None)
+            and candidate.kv_in_few_bits in self.kv
+            and not self._names_none(candidate)
         )
 
     def within(self, orders: tuple[BlockOrder, ...]) -> "OfflinePolicy | None":
@@ -97,6 +98,13 @@ class OfflinePolicy:
         """Likewise, columns of them."""
         return self.divides and self.lends(mlps=mlps)
 
+    def _names_none(self, candidate: BlockCandidate) -> bool:
+        """Whether the type of KV on the accelerator is said of none, while the same candidate
+        without is allowed.
+        """
+        none_there = candidate.device_kv is not None and not candidate.resident_rows
+        return none_there and "host" in self.kv
+
     def _may_attend(self, candidate: BlockCandidate) -> bool:
         return candidate.cpu_rows in self.shares(candidate.host_rows, candidate.cpu_rows)
 
@@ -106,7 +114,7 @@ _ALL = (
     OfflinePolicy(
         "auto", "the best of all that follows, mixed, and layers, MLPs or parts of them on the CPU",
         "Tandem", recomputes=True, apart=True, computes=True, computes_layers=True, divides=True,
-        cuts=True,
+        cuts=True, kv=("none", "host", "all"),
     ),
     OfflinePolicy(
         "zero-inference", "all weights streamed, all KV on the accelerator, one batch",

@@ -1,10 +1,18 @@
 """Which element types an offline plan may choose: few bits only where the user allows them."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tandem.plan.offline import QUANTIZED_LAYERS, QuantizedLayers
 from tandem.spec.kv_type import CodeType
 from tandem.spec.precision import Precision
+
+
+class KVTypes(NamedTuple):
+    """What KV on the accelerator and on the host is kept in; None: not in few bits."""
+
+    device: CodeType | None = None
+    host: CodeType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +39,12 @@ class Precisions:
         return QUANTIZED_LAYERS if self.allowed.quantized else ("none",)
 
     @property
-    def host_kv_choices(self) -> tuple[CodeType | None, ...]:
-        """What KV on the host may be kept in; None: as on the accelerator."""
+    def kv_choices(self) -> tuple[KVTypes, ...]:
+        """None of KV in few bits, that on the host, or all of it."""
         kv = self.allowed.kv
-        return (None, kv) if isinstance(kv, CodeType) else (None,)
+        if not isinstance(kv, CodeType):
+            return (KVTypes(),)
+        return KVTypes(), KVTypes(None, kv), KVTypes(kv, kv)
 
     def of_layer(self, quantized: QuantizedLayers, *, streamed: bool) -> Precision:
         """Of a layer's weights, KV as on the accelerator."""

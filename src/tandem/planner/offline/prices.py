@@ -75,7 +75,22 @@ class BlockPrices:
         lane = LaneLoad(
             TierLoad(there, context), TierLoad(candidate.cpu_rows, context), candidate.rows
         )
-        return lambda op: self._decoded(candidate, op, lane, context, tiled=tiled)
+        if candidate.device_kv is None or not candidate.streamed_rows:
+            return lambda op: self._decoded(candidate, op, lane, context, tiled=tiled)
+        # what passes is priced as it is where nothing else is in few bits, as a kernel of its own
+        passes = replace(candidate, resident_rows=0, device_kv=None)
+        apart = [(passes, lane._replace(device=TierLoad(passes.streamed_rows, context)))]
+        if candidate.resident_rows:
+            stays = lane._replace(device=TierLoad(candidate.resident_rows, context))
+            apart.append((candidate, stays))
+
+        def price(op: ProgramOp) -> Demand:
+            if op.kind is not OpKind.ATTEND or op.queue is not Queue.ACCEL:
+                return self._decoded(candidate, op, lane, context, tiled=tiled)
+            each = (self._decoded(one, op, load, context, tiled=tiled) for one, load in apart)
+            return Demand(sum(demand.alone_s for demand in each))
+
+        return price
 
     def prefill(self, candidate: BlockCandidate) -> Price:
         """Of the pass over all prompts, in parts as an engine cuts them."""
@@ -160,14 +175,14 @@ class BlockPrices:
         streamed = candidate.quantized == "streamed" and (
             op.kind in (OpKind.LOAD, OpKind.READ) or self._is_streamed(candidate, op.layer)
         )
-        host_kv = candidate.host_kv if op.queue is Queue.CPU else None
-        key = (candidate.quantized, streamed, host_kv, tiled)
+        kv = _kept(candidate, op)
+        key = (candidate.quantized, streamed, kv, tiled)
         if key not in self._made:
             precision = self._precisions.of_layer(candidate.quantized, streamed=streamed)
             page = self._footprint.page
-            if host_kv is not None:
-                page = self._footprint.host_page(candidate)
-                precision = replace(precision, kv=host_kv)
+            if kv is not None:
+                page = replace(page, dtype=kv)
+                precision = replace(precision, kv=kv)
             question = self._tiled if tiled else self._q
             asked = replace(question, precision=precision)
             self._made[key] = Demands(asked, page, counted=tiled)
@@ -257,8 +272,8 @@ class BlockPrices:
         return Demand(parts * whole_s + rest_s)
 
     def _quantized_s(self, candidate: BlockCandidate, tokens: float) -> float:
-        """Of prompts' keys and values, to codes in a slot. What is read of slots is dequantized in
-        registers, and priced as if it lay there in the activations' type.
+        """Of prompts' keys and values, to codes in a slot or in pages. What is read of slots is
+        dequantized in registers, and priced as if it lay there in the activations' type.
         """
         if candidate.host_kv is None or not tokens:
             return 0.0
@@ -293,8 +308,9 @@ class BlockPrices:
             alone = self._demands(candidate, op, tiled=True)
             found = self._of_prompts((demands, alone), op, candidate.rows, parts)
             demand = self._known_prompts[key] = found
-        if op.kind is OpKind.APPEND:  # to a slot
-            tokens = candidate.host_rows * prompt - prefix
+        if op.kind is OpKind.APPEND:  # to a slot, or to pages in few bits
+            coded = candidate.host_rows if candidate.device_kv is None else candidate.rows
+            tokens = coded * prompt - prefix
             return _longer(demand, self._quantized_s(candidate, tokens))
         return demand
 
@@ -333,6 +349,13 @@ def _counted(op: ProgramOp, lane: LaneLoad) -> TierLoad | int:
     if op.kind in (OpKind.APPEND, OpKind.ATTEND):
         return lane.host if op.queue is Queue.CPU else lane.device
     return lane.tokens
+
+
+def _kept(candidate: BlockCandidate, op: ProgramOp) -> CodeType | None:
+    """What the operation reads KV in, if in few bits."""
+    if op.queue is Queue.CPU:
+        return candidate.host_kv
+    return candidate.device_kv if op.kind is OpKind.ATTEND else None
 
 
 def _longer(demand: Demand, more_s: float) -> Demand:

@@ -54,6 +54,8 @@ class Recomputes:
         most = self._whole(min(self._footprint.prompt, self._q.lengths.context_tokens))
         if not candidate.streamed_rows or not most or not self.sees_all:
             return
+        if candidate.device_kv is not None:
+            return  # activations take hardly fewer bytes than keys and values in few bits
         ideal = self.split(candidate).tokens
         if not ideal:
             return  # nothing to save on the link

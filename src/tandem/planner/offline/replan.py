@@ -11,6 +11,7 @@ from tandem.planner.offline.policies import OfflinePolicy, find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.question import Lengths, Question
 from tandem.spec.hardware import HardwareSpec
+from tandem.spec.kv_type import CodeType, parse_kv_type
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
 from tandem.spec.workload import RequestShape, Workload
@@ -95,10 +96,11 @@ def plan_rest(
     )
     search = OfflineSearch(question)
     before = search.option(_candidate(plan, streamed_rows))
-    best = search.best(_policy(plan), known=[before.candidate])
+    policy = _policy(before.candidate)
+    best = search.best(policy, known=[before.candidate])
     if best is None or best.tokens_per_s <= before.tokens_per_s:
         return None
-    best = search.simplest(_policy(plan), best)
+    best = search.simplest(policy, best)
     if best.candidate == before.candidate:
         return None
     layers = model.num_layers
@@ -112,16 +114,16 @@ def plan_rest(
     )
 
 
-def _policy(plan: OfflinePlan) -> OfflinePolicy:
-    """All means, but the same layers in few bits, and neither layers nor MLPs on the CPU, which
-    computes them in another type: so that tokens are the same whatever the plan.
+def _policy(before: BlockCandidate) -> OfflinePolicy:
+    """All means, but the same layers and KV in few bits, and neither layers nor MLPs on the CPU,
+    which computes them in another type: so that tokens are the same whatever the plan.
     """
     auto = find_offline_policy("auto")
     return replace(
         auto,
         name="the rest",
-        layers=(plan.quantized_layers,),
-        host_kv=False,
+        layers=(before.quantized,),
+        kv=(before.kv_in_few_bits,),
         computes=False,
         computes_layers=False,
     )
@@ -129,6 +131,8 @@ def _policy(plan: OfflinePlan) -> OfflinePolicy:
 
 def _candidate(plan: OfflinePlan, streamed_rows: int) -> BlockCandidate:
     streamed = streamed_layers(plan.weights)
+    kept = parse_kv_type(plan.kv_dtype, "kv_cache_dtype")
+    codes = kept if isinstance(kept, CodeType) else None  # on the host, too
     return BlockCandidate(
         plan.batches,
         len(streamed.layers),
@@ -139,4 +143,6 @@ def _candidate(plan: OfflinePlan, streamed_rows: int) -> BlockCandidate:
         plan.quantized_layers,
         on_disk=len(streamed.on_disk),
         mlps=bool(streamed.mlps),
+        host_kv=codes,
+        device_kv=codes,
     )

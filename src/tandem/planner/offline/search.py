@@ -294,7 +294,7 @@ class OfflineSearch:
             known: what does not exceed it is of no use.
         """
         best = known
-        starts: dict[tuple[bool, bool], BlockOption | None] = {}
+        starts: dict[tuple[bool, bool, bool], BlockOption | None] = {}
         if known is not None:
             starts[family_of(known.candidate)] = known
         least = 0.0 if known is None else known.tokens_per_s * BETTER

@@ -50,8 +50,8 @@ class HostTruth:
         types: PacedTypes | None = None,
     ) -> None:
         self._rates = DeviceRates(host.memory_bandwidth_bytes_per_s, host.flops_per_s, 0.0)
-        self._model, self._dtype = model, page.float_type
-        self._types = types or PacedTypes.plain(self._dtype)
+        self._types = types or PacedTypes.plain(page.float_type)
+        self._model, self._dtype = model, self._types.precision.activations
         kept = page.on(Tier.HOST)
         self._kept_token_bytes = kept.bytes_per_block_layer / kept.block_size
         self._has_codes = bool(kept.code_bits)

@@ -16,6 +16,7 @@ from tandem.plan.block_shape import MADE_AT_ONCE
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.runtime.paced.perturbed_rates import PerturbedRates
 from tandem.runtime.paced.stage_truth import StageTruth
+from tandem.spec.dtype import DType
 from tandem.spec.layer_operations import layer_operations
 from tandem.spec.model import ModelSpec
 from tandem.spec.operations import keys_values
@@ -33,18 +34,23 @@ class PassingTruth:
     what it would in the activations' type.
 
     Args:
-        page: of both tiers.
+        page: of both tiers. dtype: of the maths.
     """
 
     def __init__(
-        self, model: ModelSpec, page: KVPageSpec, true: PerturbedRates, stages: StageTruth
+        self,
+        model: ModelSpec,
+        page: KVPageSpec,
+        dtype: DType,
+        true: PerturbedRates,
+        stages: StageTruth,
     ) -> None:
-        self._model, self._dtype = model, page.float_type
+        self._model, self._dtype = model, dtype
         self._rates, self._links, self._stages = true.device, true.links, stages
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
-        self._token_bytes = page.bytes_per_block_layer / page.block_size
+        self._token_bytes = 2 * model.kv_size * dtype.size_bytes
         self._kept = page.on(Tier.HOST)
-        self._recodes = page.converts
+        self._recodes = bool(self._kept.code_bits)
         self._entry_bytes = model.hidden_size * self._dtype.size_bytes
 
     def copied_bytes(self, op: ProgramOp, passing: Sequence[PassingWork]) -> float:

@@ -10,8 +10,10 @@ from tandem.cost.lane_work import LaneWork
 from tandem.cost.passing_work import PassingWork
 from tandem.cost.quantized import COMPILED, PreciseStage
 from tandem.cost.rates import LinkRates
+from tandem.cost.recoding import coded_attention_cost, quantized_cost
 from tandem.cost.split_mixture import MixtureBytes, MixturePart, choice_bytes
 from tandem.cost.stage import (
+    AttentionWork,
     CostBreakdown,
     addition_bytes,
     addition_cost,
@@ -52,7 +54,7 @@ class PacedTruth:
     """Durations of device operations.
 
     Args:
-        page: of the KV cache; its element type on the accelerator is that of the maths.
+        page: of the KV cache; floats on the accelerator are of the type of the maths.
         experts: by layer, those on the accelerator where others are in host memory.
         use: of experts; None: uniform.
         embedding: where token embeddings lie.
@@ -77,15 +79,15 @@ class PacedTruth:
         *,
         cpu_attention_maps: bool = False,
     ) -> None:
-        self._model, self._page, self._dtype = model, page, page.float_type
+        types = types or PacedTypes.plain(page.float_type)
+        self._types, self._dtype = types, types.precision.activations
+        self._model, self._page = model, page
         self._change = perturbation or Perturbation()
-        self._true = PerturbedRates(hardware, page.float_type, self._change)
+        self._true = PerturbedRates(hardware, self._dtype, self._change)
         self._rates, self._links = self._true.device, self._true.links
         streamable = next(
             i for i in model.distinct_layers if model.routed_experts(i) == model.experts
         )
-        types = types or PacedTypes.plain(page.float_type)
-        self._types = types
         # few bits are of what comes, or of all layers
         precision = types.precision
         self._layer_bytes: int = layer_matrix_bytes(model, precision, streamable)
@@ -95,6 +97,7 @@ class PacedTruth:
         if experts:
             mixture = MixtureBytes.of(model, precision)
             self._left_bytes = {layer: mixture.left(len(ids)) for layer, ids in experts.items()}
+        self._kept_token_bytes = page.bytes_per_block_layer / page.block_size
         self._mlps_apart = frozenset(mlps_apart)
         self._cpu_share = cpu_columns / model.intermediate_size
         maps = self._layer_bytes - self._mlp_bytes if cpu_attention_maps else 0
@@ -104,7 +107,7 @@ class PacedTruth:
         self._experts, self._use = experts or {}, use or ExpertUse.uniform(model)
         self._operations = [layer_operations(model, i) for i in range(model.num_layers)]
         self._stages = StageTruth(types, hardware.accelerator, self._true, self._change)
-        self._passing = PassingTruth(model, page, self._true, self._stages)
+        self._passing = PassingTruth(model, page, self._dtype, self._true, self._stages)
 
     def comes_in_part(self, layer: int) -> bool:
         """Whether nothing but its MLP comes over the link."""
@@ -194,14 +197,29 @@ class PacedTruth:
             return self._stage(op, tokens)
         if op.kind is OpKind.APPEND:
             appended = sum(lane.appended[Tier.DEVICE] for lane in lanes)
-            return append_cost(model, appended, dtype, rates)
+            return self._append(appended)
         if op.kind is OpKind.ATTEND:
             (lane,) = lanes
-            work = lane.attention(Tier.DEVICE, op.layer)
-            return attention_cost(self._operations[op.layer], work, dtype, rates)
+            return self._attention(op.layer, lane.attention(Tier.DEVICE, op.layer))
         if op.kind is OpKind.MERGE:
             return merge_cost(model, tokens, rates)
         raise ValueError(f"the accelerator does not execute {op.kind} {op.part}")
+
+    def _append(self, tokens: int) -> CostBreakdown:
+        """To pages, in few bits by a kernel that quantizes."""
+        if not self._page.code_bits:
+            return append_cost(self._model, tokens, self._dtype, self._rates)
+        made = 2 * self._model.kv_size * self._dtype.size_bytes
+        return quantized_cost(tokens * (self._kept_token_bytes + made), self._rates)
+
+    def _attention(self, layer: int, work: AttentionWork) -> CostBreakdown:
+        """Over pages, of which codes become floats in registers."""
+        operations = self._operations[layer]
+        if not self._page.code_bits:
+            return attention_cost(operations, work, self._dtype, self._rates)
+        return coded_attention_cost(
+            operations, work, self._kept_token_bytes, self._rates, code_flops=0.0
+        )
 
     def _stage(self, op: ProgramOp, tokens: int) -> CostBreakdown:
         if op.part is Part.EXPERTS:

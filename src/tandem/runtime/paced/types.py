@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from tandem.spec.dtype import DType
+from tandem.spec.kv_type import CodeType
 from tandem.spec.precision import Precision
 
 
@@ -12,7 +13,8 @@ class PacedTypes:
     """Types of weights, and of KV in both tiers.
 
     Attributes:
-        precision: of layers in few bits, if any are; KV on the host is in `host_kv`.
+        precision: of layers in few bits, if any are; of KV, on the host in `host_kv` if that is
+            another.
         layers: whose maps are in few bits.
     """
 
@@ -31,4 +33,5 @@ class PacedTypes:
     @property
     def has_codes(self) -> bool:
         """Whether anything is in few bits."""
-        return bool(self.layers) or self.precision.host_kv is not None
+        kept = (self.precision.kv, self.precision.host_kv)
+        return bool(self.layers) or any(isinstance(kind, CodeType) for kind in kept)

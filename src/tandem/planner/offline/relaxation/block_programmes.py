@@ -11,6 +11,7 @@ from tandem.plan.weights import STREAM_SLOTS, stream_slots
 from tandem.planner.offline.bound import BlockBound
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.candidates import BATCHES
+from tandem.planner.offline.precisions import KVTypes
 from tandem.planner.offline.relaxation.kv_kinds import KvKinds, kv_kinds, none_recomputed
 from tandem.planner.offline.relaxation.mean_prices import MeanPrices, MeanRows
 from tandem.planner.offline.relaxation.shares import BlockShares, least_shares
@@ -18,7 +19,6 @@ from tandem.planner.offline.relaxation.way import BlockWay, block_ways
 from tandem.planner.offline.relaxation.whole_layers import WholeLayers
 from tandem.planner.offline.times import BlockTimes
 from tandem.planner.relaxation.solver import Solver
-from tandem.spec.kv_type import CodeType
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class BlockKind(NamedTuple):
 
     batches: int
     quantized: QuantizedLayers
-    host_kv: CodeType | None
+    kv: KVTypes
     way: BlockWay
 
 
@@ -74,11 +74,9 @@ class BlockProgrammes:
     def kinds(self) -> Iterator[BlockKind]:
         """All kinds of blocks, whatever the sizes of memories."""
         precisions, reads = self._times.precisions, self._times.footprint.reads
-        for batches, bits, host_kv in product(
-            BATCHES, precisions.layer_choices, precisions.host_kv_choices
-        ):
+        for batches, bits, kv in product(BATCHES, precisions.layer_choices, precisions.kv_choices):
             for way in self._ways(bits, reads=reads):
-                yield BlockKind(batches, bits, host_kv, way)
+                yield BlockKind(batches, bits, kv, way)
 
     def least(
         self, kind: BlockKind, sequences: Sequences, within: WholeLayers | None = None
@@ -91,7 +89,9 @@ class BlockProgrammes:
         batches = kind.batches
         times, rows = self._times, _mean_rows(sequences, batches)
         each = rows.passes.at_once
-        block = BlockCandidate(batches, 0, each, 0, 0, 0, kind.quantized, kind.host_kv)
+        block = BlockCandidate(
+            batches, 0, each, 0, 0, 0, kind.quantized, kind.kv.host, device_kv=kind.kv.device
+        )
         room = replace(block, resident_rows=max(1, sequences.places // batches))
         if rows not in self._bounds:
             prices = MeanPrices(times.prices, rows)

@@ -16,7 +16,8 @@ def kv_kinds(times: BlockTimes, block: BlockCandidate) -> KvKinds:
     question, streamed = times.question, block.shared(0, 0)
     kinds = (block, streamed, block.shared(0, block.rows))
     prefix = times.footprint.prompt // question.block_size * question.block_size
-    if not prefix or any(question.model.layer_windows):
+    whole = not any(question.model.layer_windows)
+    if not (prefix and whole and block.device_kv is None):
         return kinds
     return *kinds, replace(streamed, recomputed_tokens=prefix)
 
