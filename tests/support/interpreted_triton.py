@@ -52,10 +52,10 @@ def replace_once_a_launch() -> None:
     launch = interpreter.GridExecutor.__call__
 
     @wraps(launch)
-    def launched(executor: Any, *args: Any, **options: Any) -> None:
+    def launched(self: interpreter.GridExecutor, *args: Any, **options: Any) -> None:
         replaced.seen.clear()
         try:
-            launch(executor, *args, **options)
+            launch(self, *args, **options)
         finally:
             replaced.seen.clear()
 
