@@ -2,9 +2,9 @@
 
 While a kernel runs, the interpreter has its own operations in the place of the language's. It puts
 them there at each launch, and again whenever a jitted function calls another, for which it goes
-through all members of the language: about half of the time that tests spend in it. What a call
-would replace has been replaced by then, unless its module sees a part of the language that no
-function of the launch has seen.
+through all members of the language: half of the time of attention's tests. What a call would
+replace has been replaced by then, unless its module sees a part of the language that no function of
+the launch has seen.
 """
 
 import inspect
