@@ -28,6 +28,7 @@ EFFORT = Effort(
     kinds=(FLOAT16,),
     sides=(64, 128),
     rows=(1, 8),
+    card_rows=(1, 8, 65),
     heads=HeadShape(4, 2, 16),
     kv=(DType.FLOAT16,),
     batches=(1, 8),

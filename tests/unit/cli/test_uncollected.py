@@ -22,6 +22,13 @@ def test_collections_go_on_afterwards_where_there_were_some() -> None:
     assert gc.isenabled()
 
 
+def printed(program: str) -> list[str]:
+    """Words that a process of its own prints: this one has frozen what was collected."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
 def test_the_collection_when_the_process_ends_goes_through_nothing_that_was_made() -> None:
     program = """
 import atexit, gc
@@ -30,14 +37,28 @@ atexit.register(lambda: print(gc.get_freeze_count() > 1000))  # runs last
 with uncollected():
     made = [[] for _ in range(1000)]
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == ["True"], done.stderr
+    assert printed(program) == ["True"]
 
 
 def test_the_next_collection_goes_through_nothing_that_was_made() -> None:
-    with uncollected():
-        made = [[] for _ in range(10_000)]
-    young = gc.get_objects(generation=0)
-    assert not any(known is made[0] for known in young)
-    assert gc.get_freeze_count() == 0
-    assert len(made) == 10_000
+    program = """
+import gc
+from tandem.cli.uncollected import uncollected
+with uncollected():
+    made = [[] for _ in range(10_000)]
+print(any(known is made[0] for known in gc.get_objects(generation=0)), gc.get_freeze_count())
+"""
+    assert printed(program) == ["False", "0"]
+
+
+def test_what_the_process_has_frozen_stays_so() -> None:
+    program = """
+import gc
+from tandem.cli.uncollected import uncollected
+kept = [[] for _ in range(10_000)]
+gc.freeze()
+with uncollected():
+    pass
+print(any(known is kept[0] for known in gc.get_objects()), gc.isenabled())
+"""
+    assert printed(program) == ["False", "True"]

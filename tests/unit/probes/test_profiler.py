@@ -48,6 +48,7 @@ TINY = Effort(
     kinds=(FLOAT16, quantized_kind(8, 64)),
     sides=(64, 128),
     rows=(1, 8),
+    card_rows=(1, 8, 65),
     heads=HeadShape(4, 2, 32),
     kv=(DType.FLOAT16, CodeType.INT4),
     batches=(1, 2),

@@ -1,6 +1,7 @@
 """Attention cases on the Triton kernels, on a GPU if there is one, else in Triton's interpreter."""
 
 import torch
+from tests.support.interpreted_triton import replace_once_a_launch
 from tests.unit.kernels.attention_case import AttentionCase
 from tests.unit.native.tier_case import TierCase
 
@@ -9,6 +10,8 @@ from tandem.kernels.triton_kernels import TritonKernels
 from tandem.kernels.triton_support import TritonDevice
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if DEVICE.type == "cpu":
+    replace_once_a_launch()
 WITH_DOT = TritonDevice(processors=8, has_dot=True)
 WITH_E4M3 = TritonDevice(processors=8, has_dot=True, has_e4m3=True)
 WITHOUT_DOT = TritonDevice(processors=8, has_dot=False)
