@@ -14,6 +14,7 @@ from tandem.cost.apex.overlap import MIN_HOST_ROWS_PER_ACCELERATOR_ROW
 from tandem.cost.step_prices import StepPrices, StepWork
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
+from tandem.scheduler.strategies.one_batch import or_one_batch
 from tandem.scheduler.strategies.patience import hosted_overdue
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.tempo import with_tempo
@@ -30,6 +31,8 @@ class Apex:
 
     name = "apex"
     uses_host = True
+    may_wait = True
+    """As one batch of rows on the host, if nobody else decodes."""
 
     def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """Rendezvous' proposal, with passes if the inequality holds."""
@@ -43,7 +46,8 @@ class Apex:
         passes = view.config.interposition_budget
         if passes and _pays(alone, mixed, prices, self._mixed_pays):
             proposal = replace(proposal, interposed_passes=passes)
-        return with_tempo(proposal, counter)
+        chosen = with_tempo(proposal, counter)
+        return or_one_batch(chosen, counter) if self.may_wait else chosen
 
     @staticmethod
     def _mixed_pays(decode: DecodeTimes, prefill: PrefillTimes) -> bool:
@@ -58,6 +62,7 @@ class ApexAsPublished(Apex):
     """
 
     name = "apex-published"
+    may_wait = False
 
     def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """As above, but for cohorts of too few."""
