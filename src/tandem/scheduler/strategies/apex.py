@@ -26,7 +26,8 @@ class Apex:
     layer where two sub-batches are predicted to beat the accelerator alone, else without.
 
     Left out is the rule that there be eight rows on the host for each on the accelerator, since
-    who lies on the host would wait for ever below it. Without prices it overlaps.
+    who lies on the host would wait for ever below it. Where nobody decodes on the accelerator all
+    ride along if that is faster. Without prices it overlaps.
     """
 
     name = "apex"

@@ -31,8 +31,8 @@ class Neo:
 
     Batch 1 is a cohort with a pass beside every layer, batch 0 the main lane, in which the other
     rows ride along. A cohort that is under way goes on, whatever is chosen. Who has waited for long
-    rides along once. All do where there is nothing to hide them, without prices, and where not all
-    layers are on the accelerator.
+    rides along once. All do where there is nothing to hide them, where that is faster and nobody
+    decodes on the accelerator, without prices, and where not all layers are there.
     """
 
     name = "neo"
