@@ -20,9 +20,9 @@ JOBS = ["8b-t4-mixed", "gemma-a10g", "8b-a10g-int4"]
 ONE_WAVE = ["8b-a10g-few", "a3b-t4-mixed"]
 HALVES = "8b-a10g-sym"
 ALONE = ["8b-a10g-alone", "70b-4090-alone"]
-OVER_TIME = ["8b-a10g-rate3", "30b-a4000-rate3", "8b-t4-rate5", "code-3090-rate8"]
-"""The last one's requests have a few tokens each, behind long prompts, and places are long in
-filling: 0.55 and 0.69 of a steady state.
+OVER_TIME = ["8b-a10g-rate3", "30b-a4000-rate3", "8b-t4-rate5", "code-3090-rate4"]
+"""The last one's requests have a few tokens each, behind long prompts, and a fifth of the places
+are ever taken. At twice its rate first tokens are 0.90 of the simulated ones (docs/simulate.md).
 """
 UNEVEN, BESIDE_COHORTS, _SEEDS = "7b-t4-exp-gpu-rate6", "7b-t4-exp-asym-rate6", range(6)
 _ANY, _SHORTER = "exp:500", "lognormal:450,450,2800"

@@ -269,13 +269,13 @@ CELLS: dict[str, Cell] = {
         steps=StepOptions(max_num_batched_tokens=2048),
         load=0.3,
     ),
-    "code-3090-rate8": Cell(
+    "code-3090-rate4": Cell(
         "qwen3-30b-a3b",
         "rtx3090",
         "server-genoa",
         workload="azure-code",
         requests=400,
-        load=0.8,
+        load=0.4,
     ),
     "8b-h100-rate5": Cell(LLAMA8, "h100", None, "exp:500", "exp:150", 1500, load=0.5),
 }

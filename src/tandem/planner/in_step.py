@@ -19,7 +19,7 @@ from tandem.planner.search.families import family, unlike_first
 from tandem.planner.search.kinds import Kind
 from tandem.planner.search.options import AS_FAST
 from tandem.planner.search.search import Search
-from tandem.planner.search.simplicity import complexity
+from tandem.planner.search.simplicity import as_simple, complexity
 from tandem.planner.wave_changes import WaveChanges
 
 _NEAR = 0.7
@@ -211,7 +211,8 @@ class InStep:
 
     def better(self, chosen: Option, policy: Policy, known: Iterable[Candidate]) -> Option | None:
         """What takes the chosen one's place, of all that is known by now: the simplest of those
-        whose job is about as short as the shortest, as that one was of fewer; None: it still is.
+        whose job is about as short as the shortest, as that one was of fewer; None: it still is, or
+        is as good to what predictions tell, so that it need not be told anew.
 
         Args:
             known: candidates that were found elsewhere, as for machines much like this one.
@@ -220,7 +221,8 @@ class InStep:
             return None
         found = [chosen, *self._looked_at(known, policy)]
         best = _simplest(found)
-        return None if best.candidate == chosen.candidate else best
+        as_fast = chosen.tokens_per_s >= AS_FAST * best.tokens_per_s
+        return None if as_fast and as_simple(chosen, best) else best
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
         """The best option of other kinds, best first, among them those that are least alike; some

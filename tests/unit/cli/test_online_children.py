@@ -91,7 +91,7 @@ def test_a_better_plan_found_beside_one_is_told_and_printed_as_well(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     told: list[Answer] = []
-    found = answer(small_job(2.5), compare=True, tell=told.append)
+    found = answer(small_job(3.2), compare=True, tell=told.append)
     assert len(told) == 2
     assert told[0].chosen.tokens_per_s < told[1].chosen.tokens_per_s
     assert told[1] == as_it_was_told(found)

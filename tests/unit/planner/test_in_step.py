@@ -192,8 +192,8 @@ def test_what_is_found_later_is_chosen_as_what_was_found_first_is(
     search = Search(ask(prompt="100", generate="100", requests=64))
     in_step = InStep(search)
 
-    def option(streamed: int, rate: float) -> Option:
-        candidate = Candidate("gpu-only", streamed, 20, 0)
+    def option(streamed: int, rate: float, rows: int = 20) -> Option:
+        candidate = Candidate("gpu-only", streamed, rows, 0)
         found = search.tried(candidate, AUTO)
         assert found is not None
         return replace(found, in_step_per_s=rate)
@@ -213,6 +213,11 @@ def test_what_is_found_later_is_chosen_as_what_was_found_first_is(
     assert better(plain, faster := option(0, 100.6)) == faster
     assert better(simple, option(20, 101.5)) == option(20, 101.5)
     assert better(plain, option(0, 98.5)) is None
+    # a time per token that is shorter by what predictions do not tell is not told anew
+    shorter = option(20, 100.5, rows=19)
+    assert 0.99 < shorter.prediction.rates.worst_tpot_s / plain.prediction.rates.worst_tpot_s < 1
+    assert better(plain, shorter) is None
+    assert better(plain, much_faster := replace(shorter, in_step_per_s=102.0)) == much_faster
     # beside a faster one, the simplest is too slow
     assert better(plain, simple, option(10, 101.0)) == option(10, 101.0)
 

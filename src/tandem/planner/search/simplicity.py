@@ -2,6 +2,7 @@
 
 from tandem.planner.candidate import STRATEGIES
 from tandem.planner.option import Option
+from tandem.planner.search.options import AS_FAST
 
 Complexity = tuple[int, bool, bool, bool, float, int, bool]
 
@@ -15,6 +16,8 @@ _MORE_COMPLEX_BY = (
     "keeps embeddings in host memory",
 )
 """In the order of `complexity`."""
+_SEEN_S = 4
+"""Place of the time per token in it."""
 
 
 def complexity(option: Option) -> Complexity:
@@ -27,6 +30,17 @@ def complexity(option: Option) -> Complexity:
     others = candidate.on_disk > 0, candidate.on_cpu > 0, candidate.step_tokens > 0
     seen_s = float(f"{rates.worst_tpot_s:.4g}") if option.decodes else 0.0
     return place, *others, seen_s, candidate.streamed, candidate.embedding
+
+
+def as_simple(option: Option, other: Option) -> bool:
+    """Whether it is, to what predictions tell of what a request sees."""
+    ours, theirs = complexity(option), complexity(other)
+    as_simple_otherwise = _but_seen(ours) <= _but_seen(theirs)
+    return as_simple_otherwise and ours[_SEEN_S] * AS_FAST <= theirs[_SEEN_S]
+
+
+def _but_seen(of: Complexity) -> tuple[float, ...]:
+    return of[:_SEEN_S] + of[_SEEN_S + 1 :]
 
 
 def drawback(option: Option, chosen: Option) -> str:

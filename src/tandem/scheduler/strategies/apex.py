@@ -14,6 +14,7 @@ from tandem.cost.apex.overlap import MIN_HOST_ROWS_PER_ACCELERATOR_ROW
 from tandem.cost.step_prices import StepPrices, StepWork
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
+from tandem.scheduler.strategies.one_batch import or_one_batch
 from tandem.scheduler.strategies.patience import hosted_overdue
 from tandem.scheduler.strategies.rendezvous import Rendezvous
 from tandem.scheduler.strategies.tempo import with_tempo
@@ -25,11 +26,14 @@ class Apex:
     layer where two sub-batches are predicted to beat the accelerator alone, else without.
 
     Left out is the rule that there be eight rows on the host for each on the accelerator, since
-    who lies on the host would wait for ever below it. Without prices it overlaps.
+    who lies on the host would wait for ever below it. Where nobody decodes on the accelerator all
+    ride along if that is faster. Without prices it overlaps.
     """
 
     name = "apex"
     uses_host = True
+    may_wait = True
+    """As one batch of rows on the host, if nobody else decodes."""
 
     def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """Rendezvous' proposal, with passes if the inequality holds."""
@@ -43,7 +47,8 @@ class Apex:
         passes = view.config.interposition_budget
         if passes and _pays(alone, mixed, prices, self._mixed_pays):
             proposal = replace(proposal, interposed_passes=passes)
-        return with_tempo(proposal, counter)
+        chosen = with_tempo(proposal, counter)
+        return or_one_batch(chosen, counter) if self.may_wait else chosen
 
     @staticmethod
     def _mixed_pays(decode: DecodeTimes, prefill: PrefillTimes) -> bool:
@@ -58,6 +63,7 @@ class ApexAsPublished(Apex):
     """
 
     name = "apex-published"
+    may_wait = False
 
     def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
         """As above, but for cohorts of too few."""

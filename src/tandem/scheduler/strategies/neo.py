@@ -17,6 +17,7 @@ from tandem.scheduler.rows import Runnable
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.asymmetric import Asymmetric
 from tandem.scheduler.strategies.filling import StepFiller
+from tandem.scheduler.strategies.one_batch import or_one_batch
 from tandem.scheduler.strategies.patience import overdue_rows
 from tandem.scheduler.strategies.ride_along import RideAlong
 from tandem.scheduler.strategies.tempo import with_tempo
@@ -30,12 +31,14 @@ class Neo:
 
     Batch 1 is a cohort with a pass beside every layer, batch 0 the main lane, in which the other
     rows ride along. A cohort that is under way goes on, whatever is chosen. Who has waited for long
-    rides along once. All do where there is nothing to hide them, without prices, and where not all
-    layers are on the accelerator.
+    rides along once. All do where there is nothing to hide them, where that is faster and nobody
+    decodes on the accelerator, without prices, and where not all layers are there.
     """
 
     name = "neo"
     uses_host = True
+    may_wait = True
+    """As one batch of rows on the host, if nobody else decodes."""
     launch_s = 0.0
     """What each sub-batch adds to each layer, beyond what prices know of launching."""
 
@@ -55,9 +58,11 @@ class Neo:
         if len(overdue):
             return self._beside(view, alone, mine, overdue)
         placing = self._place(counter, prices, work, hosted)
-        if not self._pipelines(view, counter, prices, work, placing, mine):
-            return alone if alone.computes else RideAlong().propose(view, prices)
-        return with_tempo(self._pipelined(view, alone, mine, hosted, placing), counter)
+        if self._pipelines(view, counter, prices, work, placing, mine):
+            chosen = with_tempo(self._pipelined(view, alone, mine, hosted, placing), counter)
+        else:
+            chosen = alone if alone.computes else RideAlong().propose(view, prices)
+        return or_one_batch(chosen, counter) if self.may_wait else chosen
 
     def repeats(
         self, proposal: StepProposal, view: SchedulerView, prices: StepPrices | None
@@ -179,6 +184,7 @@ class NeoAsPublished(Neo):
     """
 
     name = "neo-published"
+    may_wait = False
     launch_s = 0.8e-3
 
     @staticmethod
