@@ -78,6 +78,22 @@ def test_auto_is_at_least_as_good_as_without() -> None:
     assert ceiling.tokens_per_s >= best.tokens_per_s * (1 - 1e-6)
 
 
+def test_of_what_is_as_good_least_is_rounded() -> None:
+    asked = ask(plannable_spec("llama-3.1-8b"), "t4", "g4dn.4xlarge",
+                prompt="512", generate="256", requests=600)  # fmt: skip
+    search = OfflineSearch(replace(asked, precision=replace(PLAIN, kv=CodeType.INT8)))
+    every = BlockCandidate(
+        2, 5, 1, 1, 148, host_kv=CodeType.INT8, mlps=True, device_kv=CodeType.INT8
+    )
+    hosted = replace(every, resident_rows=0, streamed_rows=9, cpu_rows=141, device_kv=None)
+    best, other = search.option(every), search.option(hosted)
+    assert best.tokens_per_s > other.tokens_per_s > 0.995 * best.tokens_per_s
+    assert search.simplest(AUTO, best) == other
+    exact = search.option(replace(hosted, host_kv=None, cpu_rows=91))
+    assert exact.tokens_per_s < 0.995 * best.tokens_per_s
+    assert search.simplest(AUTO, best) == other
+
+
 def test_it_is_said_only_where_some_is_there_and_nothing_is_recomputed() -> None:
     candidates = OfflineSearch(question()).candidates
     assert candidates.possible(ALL, AUTO)
