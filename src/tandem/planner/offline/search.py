@@ -33,7 +33,7 @@ _WORTH_MOVING = 1.001
 _AS_GOOD = 0.995
 """Of the best prediction: what lies closer is within what predictions are off by."""
 _TAKEN_FROM_LOADS = 0.09
-"""Of a pass, that the CPU's layers cost loads in virtual time, but not as plans are executed."""
+"""Of a pass, that the CPU's layers cost loads as predicted, but not as the emulator executes."""
 _ROUNDED: tuple[KVInFewBits, ...] = ("none", "host", "all")
 """KV in few bits, the least first."""
 _LIKELY = "flexgen"
@@ -253,7 +253,8 @@ class OfflineSearch:
         """Share of passes by which they are priced too long where the CPU computes layers, but for
         few bits and mixtures, whose passes of few sequences are far off already (ADR 0107).
         """
-        plain = candidate.quantized == "none" and self.question.model.experts is None
+        plain = candidate.quantized == "none" and candidate.kv_in_few_bits == "none"
+        plain &= self.question.model.experts is None
         return _TAKEN_FROM_LOADS if plain and candidate.lent else 0.0
 
     def _begin(self, policy: OfflinePolicy) -> None:
