@@ -40,8 +40,9 @@ from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.scheduler.blocks.adapting import REVIEWED_EVERY
+from tandem.spec.dtype import DType
 from tandem.spec.errors import ConfigError
-from tandem.spec.kv_type import CodeType
+from tandem.spec.kv_type import CodeType, KVType
 from tandem.spec.quantized_maps import uniform_formats
 
 NAMED = CellName("t4", "g4dn.4xlarge", "opt-6.7b", Load(256, 12), 40)
@@ -430,16 +431,25 @@ def test_ratios_of_a_cut_pair_are_those_of_the_whole_one_as_described() -> None:
     assert any("off by more than 20%" in line for line in describe_ratios(twice))
 
 
-def test_a_job_goes_over_to_a_plan_for_the_machine_as_it_is_found() -> None:
-    """Planned for half of its requests, so that blocks follow each other."""
+@pytest.mark.parametrize("kv", [DType.FLOAT16, CodeType.INT8])
+def test_a_job_goes_over_to_a_plan_for_the_machine_as_it_is_found(kv: KVType) -> None:
+    """Planned for half of its requests, so that blocks follow each other; in few bits by a policy
+    under which the CPU computes nothing, since no other plan takes the place of one with that.
+    """
     named = replace(NAMED, load=Load(256, 24), requests=200)
     cell = make_cell(named, 4, Perturbation())
     question = mistold(ask(replace(cell, requests=96)))
-    option = OfflineSearch(question).best(find_offline_policy("auto"))
+    question = replace(question, precision=replace(question.precision, kv=kv))
+    policy = find_offline_policy("auto")
+    if isinstance(kv, CodeType):
+        few = replace(policy, name="all KV", kv=("all",))
+        policy = replace(few, computes=False, computes_layers=False)
+    option = OfflineSearch(question).best(policy)
     assert option is not None
     jobs: dict[bool, RenewedJob] = {}
     for adapts in (True, False):
         plan = offline_plan(OfflineSearch(question), option.candidate, adapts=adapts)
+        assert plan.kv_dtype == plan.host_kv_dtype == str(kv)
         jobs[adapts] = execute_renewed(cell, offline_plan_file(cell.model_name, question, plan))
     wanted = sum(shape.generated_tokens for shape in cell.workload.requests)
     assert {job.tokens for job in jobs.values()} == {wanted}

@@ -72,6 +72,7 @@ def corrected(
     given: ShareTerms, factors: BlockFactors, passes: Sequence[MeasuredPass]
 ) -> ShareTerms:
     """Terms with their factors, and the slack that makes them as long as the passes were."""
+    apart = given.streamed_attention
     terms = replace(
         given,
         stages_s=factors.stages * given.stages_s,
@@ -81,6 +82,7 @@ def corrected(
         mlps=given.mlps.times(factors.mlps),
         returns_s=factors.link * given.returns_s,
         attention=given.attention.times(factors.attention),
+        streamed_attention=apart and apart.times(factors.attention),
         cache=given.cache.times(factors.link),
         queries=given.queries.times(factors.link),
         results=given.results.times(factors.link),

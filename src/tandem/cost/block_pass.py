@@ -68,17 +68,26 @@ class PassTerms(NamedTuple):
 
 def pass_terms(terms: ShareTerms, work: PassWork) -> PassTerms:
     """Of that work."""
-    there = work.resident_rows + work.streamed_rows
     cache_s = terms.cache.seconds(work.streamed_rows, work.streamed_tokens)
     return PassTerms(
         terms.stages_s,
-        terms.attention.seconds(there, work.resident_tokens + work.streamed_tokens),
+        _attention_s(terms, work),
         cache_s + terms.results.seconds(work.cpu_rows, work.cpu_tokens) + terms.returns_s,
         terms.weights_s,
         terms.host.seconds(work.cpu_rows, work.cpu_tokens),
         terms.reads_s,
         terms.mlps.seconds(work.resident_rows + work.host_rows, 0),
     )
+
+
+def _attention_s(terms: ShareTerms, work: PassWork) -> float:
+    """On the accelerator."""
+    there, apart = terms.attention, terms.streamed_attention
+    if apart is None:
+        rows = work.resident_rows + work.streamed_rows
+        return there.seconds(rows, work.resident_tokens + work.streamed_tokens)
+    resident_s = there.seconds(work.resident_rows, work.resident_tokens)
+    return resident_s + apart.seconds(work.streamed_rows, work.streamed_tokens)
 
 
 def pass_s(terms: ShareTerms, work: PassWork) -> float:

@@ -48,6 +48,8 @@ class ShareTerms:
             back where that computes a layer or an MLP.
         slack: a pass over the longest of its terms.
         attention: on the accelerator. cache: streamed keys and values over the link.
+            streamed_attention: on the accelerator, to those, where it is a kernel of its own; None:
+            they are among `attention`'s.
         queries, results: to the CPU and back. host: its attention.
         memory: what the host's memory is read for, by whichever way; the weights are its start.
         mlps: of the CPU, layers or MLPs that it computes. returns_s: what it has made of them, over
@@ -74,6 +76,7 @@ class ShareTerms:
     mlps: TermLine = field(default_factory=TermLine)
     returns_s: float = 0.0
     most_pinned_rows: int | None = None
+    streamed_attention: TermLine | None = None
 
     def __post_init__(self) -> None:
         most = forms.in_form(
@@ -102,13 +105,14 @@ class ShareTerms:
         if not isinstance(given, dict):
             raise ConfigError(f"terms must be an object, not {forms.shown(given)}")
         values = {**cast("dict[str, Any]", given)}
-        for name in (*_LINES, *(["mlps"] if "mlps" in values else [])):
+        for name in (*_LINES, *(name for name in _NEWER if values.get(name) is not None)):
             values[name] = made_of(TermLine, values.get(name), f"terms.{name}")
         return made_of(ShareTerms, values, "terms")
 
 
 _SECONDS = ("stages_s", "weights_s", "reads_s", "returns_s", "way_s", "slack")
 _LINES = ("attention", "cache", "queries", "results", "host", "memory")
+_NEWER = ("mlps", "streamed_attention")
 
 
 def _require_seconds(owner: object, names: tuple[str, ...]) -> None:

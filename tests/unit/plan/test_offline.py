@@ -70,9 +70,11 @@ def test_mlps_on_the_cpu_survive_json_and_are_streamed_for_prompts() -> None:
     assert OfflinePlan.from_json(adapting.to_json()) == adapting
 
 
-def test_terms_of_before_have_no_mlps_on_the_cpu() -> None:
+def test_terms_of_before_have_no_mlps_on_the_cpu_and_one_line_of_attention() -> None:
     given = replace(PLAN, terms=TERMS, recomputed_tokens=0).to_object()
     del given["terms"]["mlps"], given["terms"]["returns_s"]
+    assert OfflinePlan.from_object(given).terms == TERMS
+    del given["terms"]["streamed_attention"]
     assert OfflinePlan.from_object(given).terms == TERMS
 
 

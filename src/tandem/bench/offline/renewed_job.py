@@ -8,9 +8,9 @@ from tandem.bench.online.cell import DTYPE
 from tandem.engine.block_core import BlockCore
 from tandem.engine.block_renewal import Renewal, RenewedBlocks, may_be_renewed
 from tandem.engine.block_stats import BlockCounts
+from tandem.engine.building.paced_types import block_types
 from tandem.plan.plan_file import PlanFile
 from tandem.runtime.paced.virtual import VirtualClock
-from tandem.spec.precision import Precision
 
 _SAID = ("planned anew", "wrongly predicted")
 
@@ -53,8 +53,9 @@ class _Run:
     def run(self, planned: PlanFile) -> RenewedJob:
         core: BlockCore | RenewedBlocks = self._build(planned, BlockCounts())
         if planned.machine is not None and may_be_renewed(planned):
-            precision, load_s = Precision.uniform(DTYPE), self._load_s(planned)
-            again = Renewal(self._cell.model, precision, planned.machine, self._build_again, load_s)
+            model, load_s = self._cell.model, self._load_s(planned)
+            precision = block_types(planned.blocks, model, DTYPE).precision
+            again = Renewal(model, precision, planned.machine, self._build_again, load_s)
             core = RenewedBlocks(core, planned, again)
         try:
             return self._run(core)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tandem.planner.aside import Aside, InTurn
 from tandem.planner.offline.block_promise import BlockPromises
-from tandem.planner.offline.candidate import BlockCandidate
+from tandem.planner.offline.candidate import BlockCandidate, KVInFewBits
 from tandem.planner.offline.candidates import BlockCandidates
 from tandem.planner.offline.moves import BlockMoves
 from tandem.planner.offline.occupancy import Occupancy
@@ -33,7 +33,9 @@ _WORTH_MOVING = 1.001
 _AS_GOOD = 0.995
 """Of the best prediction: what lies closer is within what predictions are off by."""
 _TAKEN_FROM_LOADS = 0.09
-"""Of a pass, that the CPU's layers cost loads in virtual time, but not as plans are executed."""
+"""Of a pass, that the CPU's layers cost loads as predicted, but not as the emulator executes."""
+_ROUNDED: tuple[KVInFewBits, ...] = ("none", "host", "all")
+"""KV in few bits, the least first."""
 _LIKELY = "flexgen"
 """Of the policies that allow less than `auto`, the one that mostly promises enough."""
 
@@ -114,13 +116,14 @@ class OfflineSearch:
     def simplest(self, policy: OfflinePolicy, best: BlockOption) -> BlockOption:
         """Of what was tried and is as good as the best: what reads prompts in the fewest blocks,
         where weights come in every pass and places stand empty before each of the others; and what
-        recomputes nothing, where shares may then be solved anew. Where there are prompts only, what
-        has no KV on the host, which nothing would ever read, and streams fewest layers.
+        recomputes nothing, where shares may then be solved anew; then what has least KV in few
+        bits, which is rounded. Where there are prompts only, what has no KV on the host, which
+        nothing would ever read, and streams fewest layers.
         """
         streams = best.candidate.streamed > 0
         prompts_only = self.question.lengths.generated_tokens <= 1
 
-        def order(option: BlockOption) -> tuple[tuple[bool, int], int, bool, bool, float]:
+        def order(option: BlockOption) -> tuple[tuple[bool, int], int, bool, int, bool, float]:
             idle = option.candidate.host_rows > 0, option.candidate.streamed
             blocks = option.prediction.rates.blocks if streams else 0
             fixed = policy.adapts and option.candidate.recomputed_tokens > 0
@@ -128,6 +131,7 @@ class OfflineSearch:
                 idle if prompts_only else (False, 0),
                 blocks,
                 fixed,
+                _ROUNDED.index(option.candidate.kv_in_few_bits),
                 option is not best,
                 -option.tokens_per_s,
             )
@@ -249,7 +253,8 @@ class OfflineSearch:
         """Share of passes by which they are priced too long where the CPU computes layers, but for
         few bits and mixtures, whose passes of few sequences are far off already (ADR 0107).
         """
-        plain = candidate.quantized == "none" and self.question.model.experts is None
+        plain = candidate.quantized == "none" and candidate.kv_in_few_bits == "none"
+        plain &= self.question.model.experts is None
         return _TAKEN_FROM_LOADS if plain and candidate.lent else 0.0
 
     def _begin(self, policy: OfflinePolicy) -> None:

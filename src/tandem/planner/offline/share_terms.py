@@ -69,11 +69,12 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
     question = times.question
     pricing = _Pricing(times, candidate)
     every, rows, made = candidate.host_rows, candidate.rows, candidate.recomputed_tokens
-    cpu = _only(candidate, cpu=every)
-    streamed = pricing.line(_CACHE, _only(candidate, streamed=every), _seconds)
+    cpu, coded = _only(candidate, cpu=every), candidate.device_kv is not None
+    passes = _only(candidate, streamed=every)
+    streamed = pricing.line(_CACHE, passes, _seconds)
     half_s = streamed.token_s * question.block_size / 2  # that a last block is empty
     pool = question.hardware.host.pool_bytes_per_s
-    read = pricing.line(_CACHE, _only(candidate, streamed=every), lambda d: _bytes(d) / pool)
+    read = pricing.line(_CACHE, passes, lambda d: _bytes(d) / pool)
     way_s = pricing.layers((_PRE,), candidate, _HERE) + pricing.layers(
         (_POST,), candidate, ("none",)
     )
@@ -105,6 +106,8 @@ def share_terms(times: BlockTimes, candidate: BlockCandidate) -> ShareTerms:
         reads_s=reads_s,
         mlps=pricing.computed(candidate),
         returns_s=candidate.batches * returns_s,
+        # where what stays is in few bits, what passes costs what it does in slots
+        streamed_attention=pricing.line(_ATTENTION, passes, _seconds) if coded else None,
     )
     pass_s = times.time(candidate).decode.period_s
     return replace(terms, slack=pass_s / longest_s(terms, mean_work(question, candidate)))
