@@ -51,6 +51,11 @@ class Launch:
     where: str
     in_parts: bool = False
 
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether steps are to be one graph, in which the host has a part."""
+        return self.graphs == "on" and self.placement == "host" and not self.in_parts
+
 
 LAUNCHES = {
     "one graph": Launch("on", "gpu-only", "device", "on the GPU"),
@@ -237,9 +242,11 @@ def _decode_times_ms(
         }
         memory_bytes = max(cell.memory_bytes for cell in scale.online)
         engine = opened(config_for(scale, model.path, memory_bytes, options))
-        if launch.in_parts:
-            engine.parts.assembled.machine.contexts.hybrid = None
         with closing(CoreGenerator(engine.core)) as generator:
+            if launch.in_parts:
+                engine.parts.assembled.machine.contexts.hybrid = None
+            elif launch.is_hybrid and engine.parts.assembled.machine.runner.hybrid is None:
+                raise CaseError("this device has no such graphs, only those between attentions")
             prompts = case.prompts(0, model.spec.vocab_size)
             samples = [
                 1e3 / generator.generate(prompts, case.new_tokens).decode_tokens_per_s
