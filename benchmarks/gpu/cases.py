@@ -54,8 +54,6 @@ def run_cases(cases: Mapping[str, Case], limit: Deadline, found: Findings) -> No
         except (TandemError, CaseError) as error:
             found.note(f"{name} was not run: {error}")
             found.end(name)
-        except UnfinishedError:
-            raise  # no fault of the case
         except Exception as error:  # of torch, Triton, a peer: whatever a first run brings to light
             if not device_answers():
                 raise
