@@ -11,12 +11,13 @@ from tests.property.test_offline_planner import AUTO, few_bits, stragglers
 from tests.unit.planner.questions import ask, short
 
 from tandem.bench.offline.cell import OfflineCell
-from tandem.bench.offline.job import execute
+from tandem.bench.offline.job import Executed, execute
 from tandem.bench.online.cell import Load
 from tandem.models.catalogue import plannable_spec
 from tandem.planner.offline.answer import offline_plan
 from tandem.planner.offline.candidate import BlockCandidate
 from tandem.planner.offline.ceiling import BlockCeilings
+from tandem.planner.offline.course import Course
 from tandem.planner.offline.occupancy import Occupancy
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
@@ -104,6 +105,20 @@ def test_few_long_requests_take_in_few_bits_what_is_predicted(
     assert executed.tokens_per_s == pytest.approx(best.tokens_per_s, rel=0.05)
 
 
+def as_predicted(
+    question: Question, candidate: BlockCandidate, within: float
+) -> tuple[Executed, Course]:
+    """Executed, and how the plan's course has it: prompts are read as often, in about the time."""
+    search = OfflineSearch(question)
+    predicted = search.option(candidate).tokens_per_s
+    cell, plan = cell_of(question), offline_plan(search, candidate, adapts=False)
+    executed = execute(cell, offline_plan_file(cell.model_name, question, plan, "int4"))
+    course = Occupancy(question.lengths).course(candidate.block_rows, streams=True)
+    assert executed.refills == sum(each.number for each in course.fills)
+    assert executed.tokens_per_s == pytest.approx(predicted, rel=within)
+    return executed, course
+
+
 @pytest.mark.parametrize(
     ("rows", "groups", "within"),
     [
@@ -121,14 +136,8 @@ def test_a_job_that_streams_reads_prompts_as_often_as_is_predicted(
     candidate = BlockCandidate(1, 6, rows, 0, 0, quantized="all", lent=4)
     asked = job("opt-30b", 6, ("a10g", "lm-offload"), groups)
     question = replace(asked, precision=few_bits(asked.model))
-    search = OfflineSearch(question)
-    predicted = search.option(candidate).tokens_per_s
-    cell, plan = cell_of(question), offline_plan(search, candidate, adapts=False)
-    executed = execute(cell, offline_plan_file(cell.model_name, question, plan, "int4"))
-    course = Occupancy(question.lengths).course(candidate.block_rows, streams=True)
-    assert executed.refills == sum(each.number for each in course.fills)
+    executed, course = as_predicted(question, candidate, within)
     assert executed.passes == sum(each.number for each in course.passes)
-    assert executed.tokens_per_s == pytest.approx(predicted, rel=within)
 
 
 @pytest.mark.parametrize(
@@ -144,10 +153,4 @@ def test_few_long_requests_take_in_16_bits_what_is_predicted(
 ) -> None:
     """Of 16 places eight stay taken, and the others are filled ten times."""
     question = job("opt-6.7b", 5, ("rtx4090", "lm-offload"), [(8, 60, 150), (80, 60, 15)])
-    search = OfflineSearch(question)
-    predicted = search.option(candidate).tokens_per_s
-    cell, plan = cell_of(question), offline_plan(search, candidate, adapts=False)
-    executed = execute(cell, offline_plan_file(cell.model_name, question, plan, "int4"))
-    course = Occupancy(question.lengths).course(candidate.block_rows, streams=True)
-    assert executed.refills == sum(each.number for each in course.fills)
-    assert executed.tokens_per_s == pytest.approx(predicted, rel=within)
+    as_predicted(question, candidate, within)
