@@ -91,6 +91,8 @@ class SchedulerView:
             seconds from the begin of a step that is proposed now.
         waits_for_device: whether a waiting request would not start on the host, were there room for
             it, while others lie on the accelerator; those behind it that may then do.
+        is_left_out: whether a waiting request that started on the host would be left out of what
+            is proposed in the end, and all behind it with it.
         weighs_times: whether the strategy weighs by predicted times who lies on the host.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
         last_way: of the last step's proposal. turn: how it was chosen, if that may be kept to.
@@ -114,6 +116,7 @@ class SchedulerView:
     most_prompt_tokens: int = UNLIMITED
     dues: Mapping[str, float] = field(default_factory=lambda: {})
     waits_for_device: Callable[[Sequence], bool] | None = None
+    is_left_out: Callable[[Sequence], bool] | None = None
     weighs_times: bool = False
     turn: "Turn | None" = None
 

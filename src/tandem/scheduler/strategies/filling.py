@@ -5,7 +5,7 @@ behind it. The first in rank is therefore never held back by others for longer t
 in flight last, and every row becomes first in time (it fits alone, or it was refused on arrival).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -59,6 +59,7 @@ class StepFiller:
     resume: list[int] = field(default_factory=lambda: [])
     going_back: list[Sequence] = field(default_factory=lambda: [])  # who wait for the device
     tiers: TierRules = field(init=False)
+    _stops: Callable[[Sequence], bool] | None = None  # at whom admitting may stop
     owing: int = 0  # blocks of the host, to admissions that leave for it
     growing: int | None = None  # rows that may still begin a block; None: not counted yet
     coming_growing: int = 0  # likewise of those that are being admitted
@@ -107,6 +108,7 @@ class StepFiller:
             leaves_room = self._admit_before(self.view.behind, before)
         stalled |= self._prefills(self.view.behind)
         if not (stalled or self.preempt):
+            self._stops = self._stops_where_left_out()
             leaves_room &= self._admit(islice(self.view.waiting, before, None))
             if leaves_room and not self.crosses:
                 self._use_idle_host()
@@ -375,10 +377,19 @@ class StepFiller:
                     # those behind are as slow there in the mean, and to weigh all would take long
                     passed, all_may = passed + 1, False
                     continue
-                if not self._place_on_host(sequence):
+                if (self._stops and self._stops(sequence)) or not self._place_on_host(sequence):
                     return False
             rows_left -= 1
         return True
+
+    def _stops_where_left_out(self) -> Callable[[Sequence], bool] | None:
+        """Of whom nobody need be tried who waits behind: where nothing else follows from who is
+        admitted than that, so that all that is proposed but left out again makes no difference.
+        """
+        view = self.view
+        if view.fetching is not None or view.config.prompts_on_device:
+            return None
+        return None if view.rows.count(_SWAPPED) else view.is_left_out
 
     def _use_idle_host(self) -> None:
         """Those who would go back to the device start on the host after all where nobody else who

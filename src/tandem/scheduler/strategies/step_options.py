@@ -10,6 +10,7 @@ from tandem.plan.binding import LongArray
 from tandem.scheduler.meeting import Meeting
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
+from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.strategies.host_admission import HostAdmission
@@ -91,7 +92,9 @@ class StepOptions:
         self._overdue = hosted_overdue(self.view, self.hosted)
         bounded = self.view.config.tpot_bound_s is not None
         waits = self._host_admission().is_too_slow_for if bounded else None
-        self.view = replace(self.view, weighs_times=True, waits_for_device=waits)
+        self.view = replace(
+            self.view, weighs_times=True, waits_for_device=waits, is_left_out=self._is_left_out
+        )
 
     @property
     def only_one(self) -> bool:
@@ -103,6 +106,9 @@ class StepOptions:
         if all(admission.device_limit for admission in proposal.admissions):
             return proposal  # none would start on the host
         return self._host_admission().kept(proposal)
+
+    def _is_left_out(self, sequence: Sequence) -> bool:
+        return self._host_admission().never_repays(sequence)
 
     def _host_admission(self) -> HostAdmission:
         if self._weighing is None:
