@@ -1,8 +1,10 @@
 """An executor in virtual time: it computes nothing, and says when everything would have ended."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.cost.lane_work import LaneWork
+from tandem.plan.binding import LongArray
 from tandem.plan.events import (
     Event,
     LaneAdvanced,
@@ -45,6 +47,8 @@ class SimulatedExecutor:
         self.sweeps = 0
         self.latest: list[Flying] = []
         self._costs, self._launch_s, self._token_id = costs, launch_s, token_id
+        self._ids: LongArray = np.zeros(0, dtype=np.int64)
+        self._valid = np.zeros(0, dtype=np.bool_)
 
     @property
     def rank(self) -> Rank:
@@ -68,7 +72,7 @@ class SimulatedExecutor:
     def repeat(self, work: LaneWork) -> None:
         """Queue the last sweep once more, with other work, and its sampling."""
         forward, sampling = self.latest
-        step, load = sampling.step_id + 1, ProgramLoad((work,))
+        step, load = sampling.step_id + 1, ProgramLoad.of_one(work)
         self._enter(Flying(step, forward.template, forward.schedule, load))
         again = Flying(step + 1, sampling.template, sampling.schedule, sampling.load)
         again.sampling_lanes = sampling.sampling_lanes
@@ -139,9 +143,16 @@ class SimulatedExecutor:
         assert flying.forward is not None
         if flying.sampling_lanes[lane] in flying.forward.left_out:
             return []
-        count = flying.load.lanes[lane].logits
-        ids = np.full(count, self._token_id, dtype=np.int64)
-        return [TokensSampled(flying.step_id, lane, ids, np.ones(count, dtype=np.bool_))]
+        ids, valid = self._sampled(flying.load.lanes[lane].logits)
+        return [TokensSampled(flying.step_id, lane, ids, valid)]
+
+    def _sampled(self, count: int) -> tuple[LongArray, NDArray[np.bool_]]:
+        """What so many rows sample, and that it is valid: parts of the same arrays each time."""
+        if count > len(self._ids):
+            self._ids = np.full(count, self._token_id, dtype=np.int64)
+            self._valid = np.ones(count, dtype=np.bool_)
+            self._ids.flags.writeable = self._valid.flags.writeable = False
+        return self._ids[:count], self._valid[:count]
 
 
 def _advanced(flying: Flying, lane: int) -> list[LaneAdvanced]:

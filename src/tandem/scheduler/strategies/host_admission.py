@@ -8,7 +8,7 @@ bound on the time per token would not be kept there, only patient requests start
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
@@ -54,7 +54,7 @@ class HostAdmission:
             return proposal
         first = names[self._known[names]]
         place = [each.request_id for each in proposal.admissions].index(first)
-        return replace(proposal, admissions=proposal.admissions[:place])
+        return proposal._replace(admissions=proposal.admissions[:place])
 
     def never_repays(self, sequence: Sequence) -> bool:
         """Whether its tokens would not repay its prompt on the host if they took nothing of the
