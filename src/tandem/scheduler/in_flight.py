@@ -25,7 +25,8 @@ class StepInFlight:
     Attributes:
         lanes: by lane, rows whose KV the step completes.
         cohorts: by lane, the cohort that joins.
-        due: events that must arrive before another step may take this one's place.
+        due: events that must arrive before another step may take this one's place; of a cohort's
+            joins, the last one's decision, which comes after the others'.
     """
 
     step_id: int

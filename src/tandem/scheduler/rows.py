@@ -290,5 +290,7 @@ class RowTable:
 
     def blocks(self, row: int, tier: Tier) -> IntArray:
         """A row's block ids in one tier, in logical order."""
-        count = self.num_blocks[row]
+        count, held = int(self.num_blocks[row]), int(self.num_host_blocks[row])
+        if held in (0, count):  # all of them lie in one tier
+            return self.block_ids[row, : count if (held > 0) == (tier is Tier.HOST) else 0].copy()
         return self.block_ids[row, :count][self.block_tiers[row, :count] == int(tier)]

@@ -93,7 +93,9 @@ class SimulatedExecutor:
         """Go on to the next events; if there are none before `limit_s`, to that moment."""
         while ended := self.queues.advance(limit_s):
             self.now_s = self.queues.now_s
-            events = [event for end in ended for event in self._events(end)]
+            events: list[Event] = []
+            for end in ended:
+                self._tell(end, events)
             if events:  # what ends of a lane that was left out is none
                 return events
         if limit_s < NEVER:
@@ -114,15 +116,14 @@ class SimulatedExecutor:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _events(self, ended: GroupEnded) -> list[Event]:
+    def _tell(self, ended: GroupEnded, events: list[Event]) -> None:
+        """Add what a group's end is to be told by."""
         flying = ended.flying
-        found: list[Event] = []
         group = flying.schedule.groups[ended.group]
         if group.event is not None:
-            found += self._of_group(flying, group, *group.event)
+            events += self._of_group(flying, group, *group.event)
         if ended.complete:
-            found.append(StepRetired(flying.step_id))
-        return found
+            events.append(StepRetired(flying.step_id))
 
     def _of_group(
         self, flying: Flying, group: Group, kind: EventKind, lanes: tuple[int, ...]
