@@ -35,7 +35,7 @@ class Tempo:
         self._ahead = ahead
 
     def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
-        return replace(Asymmetric().propose(view, prices), starts_ahead=self._ahead)
+        return Asymmetric().propose(view, prices)._replace(starts_ahead=self._ahead)
 
 
 def sweeps_of_entries(passes: int, in_flight: int, *, ahead: bool) -> list[int]:

@@ -147,8 +147,7 @@ def state_of(engine: TestEngine, drawn: tuple[set[int], int, StepPrices]) -> Sta
     decodes = rows[np.array([number in kept for number in numbers], dtype=np.bool_)]
     free = replace(view.config, max_device_seqs=0, max_host_seqs=0)
     return State(
-        replace(
-            view,
+        view._replace(
             config=free,
             runnable=view.runnable._replace(decodes=decodes),
             waiting=list(view.waiting)[:waiting],

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class SwitchingStrategy:
                 self.used.add(strategy.name)
             if not (proposal.empty and view.idle):
                 ahead = self._random.random() < 0.5
-                return replace(proposal, starts_ahead=ahead)
+                return proposal._replace(starts_ahead=ahead)
         return StepProposal()
 
 

@@ -1,6 +1,6 @@
 """How much work a lane is, counted from its arrays."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from tandem.spec.tier import TIERS, Tier
 _NO_ATTENTION = AttentionWork(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class LaneWork:
+class LaneWork(NamedTuple):
     """One lane of one step.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,16 +10,14 @@ from numpy.typing import NDArray
 from tandem.plan.program import OpKind, Queue
 
 
-@dataclass(frozen=True, slots=True)
-class LaneDone:
+class LaneDone(NamedTuple):
     """A lane has passed the last layer: the KV of its tokens is complete in every layer."""
 
     step_id: int
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class LaneAdvanced:
+class LaneAdvanced(NamedTuple):
     """A cohort's join was decided; `joined` False: it was not ready and stays where it is.
 
     Attributes:
@@ -40,8 +39,7 @@ class TransferDone:
     transfer_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class TokensSampled:
+class TokensSampled(NamedTuple):
     """Sampled ids of one sampling program's lane, in the order of its rows.
 
     Attributes:

@@ -208,8 +208,7 @@ class ProgramTemplate:
     counts: tuple[tuple[Queue, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LaneSlot:
+class LaneSlot(NamedTuple):
     """This step's filling of one lane.
 
     Attributes:

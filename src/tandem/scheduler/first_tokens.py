@@ -7,7 +7,7 @@ requests that decode (`--tpot-bound`) as long as no more first tokens are late f
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from typing import NamedTuple
 
@@ -210,8 +210,7 @@ def _apply(
         else:
             (behind if late and waiting else ahead).append(reading.row)
     prefills = np.array(ahead, dtype=np.int64)
-    return replace(
-        view,
+    return view._replace(
         runnable=view.runnable._replace(prefills=prefills),
         waiting=list(chain(waiting, not_looked_at)),
         behind=np.array(behind, dtype=np.int64),

@@ -5,7 +5,7 @@ have, when they were last named, and how long a choice is kept to: all of it is 
 """
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +71,7 @@ def view_after(scheduler: Scheduler, run: SteadyRun, first: FirstStep, steps: in
     table.num_blocks[rows] += more
     table.num_host_blocks[rows] += more * run.on_host
     table.last_step[rows] += IDS_PER_STEP * steps
-    return replace(
-        first.view,
+    return first.view._replace(
         rows=table,
         next_step=first.view.next_step + IDS_PER_STEP * steps,
         last_way=first.proposal.way,
@@ -84,4 +83,4 @@ def steps_later(proposal: StepProposal, steps: int) -> StepProposal:
     """The same choice, made so many steps later for as many sweeps less."""
     if not (proposal.sweeps and steps):
         return proposal
-    return replace(proposal, sweeps=max(0, proposal.sweeps - steps))
+    return proposal._replace(sweeps=max(0, proposal.sweeps - steps))

@@ -1,13 +1,13 @@
 """Records of submitted steps, by which late events find their rows."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tandem.plan.binding import IntArray, LongArray
 from tandem.scheduler.row_set import RowSet
 
 
-@dataclass(frozen=True, slots=True)
-class RowsInFlight:
+class RowsInFlight(NamedTuple):
     """Rows as they were when a step was submitted.
 
     Attributes:
@@ -25,7 +25,8 @@ class StepInFlight:
     Attributes:
         lanes: by lane, rows whose KV the step completes.
         cohorts: by lane, the cohort that joins.
-        due: events that must arrive before another step may take this one's place.
+        due: events that must arrive before another step may take this one's place; of a cohort's
+            joins, the last one's decision, which comes after the others'.
     """
 
     step_id: int
@@ -34,8 +35,7 @@ class StepInFlight:
     due: set[tuple[str, int]] = field(default_factory=lambda: set())
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingInFlight:
+class SamplingInFlight(NamedTuple):
     """One lane of a sampling program."""
 
     forward_step: int

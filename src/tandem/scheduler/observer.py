@@ -158,7 +158,6 @@ class Observer:
             cohort.decide(joined=True)
             if self._timer is not None:
                 self._timer.joined(event.step_id, lane)
-        step.due.difference_update([("advanced", lane) for lane in event.before])
         refused = cohort.decide(joined=event.joined)
         if refused and cohort.last is not None:
             self._undo_last_join(*cohort.last)

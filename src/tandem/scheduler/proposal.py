@@ -1,7 +1,6 @@
 """What a strategy wants to happen in a step."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,16 +17,14 @@ def no_rows() -> LongArray:
     return _NO_ROWS
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Compute the next `num_tokens` of a running row (prefill, or a resumed row's catch-up)."""
 
     row: int
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(NamedTuple):
     """Give the waiting request a row and compute its first `num_tokens` after cached ones.
 
     Attributes:
@@ -41,8 +38,7 @@ class Admission:
     leaves: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StepProposal:
+class StepProposal(NamedTuple):
     """Decisions of one step; the scheduler allocates for them and compiles them to a program.
 
     Attributes:
@@ -62,7 +58,7 @@ class StepProposal:
             which it may keep to it without weighing. forecast: what it was weighed by.
     """
 
-    decode: LongArray = field(default_factory=no_rows)
+    decode: LongArray = _NO_ROWS
     chunks: tuple[Chunk, ...] = ()
     admissions: tuple[Admission, ...] = ()
     fetches: tuple[str, ...] = ()

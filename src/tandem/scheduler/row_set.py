@@ -140,8 +140,7 @@ class RowSet:
 
     @Kept
     def _stop_ids(self) -> list[LongArray]:
-        ids = self._table.stop_ids[: self._table.num_stop_ids, self.index]
-        return list(ids.astype(np.int64))  # as tokens are
+        return [self.of(ids) for ids in self._table.stop_ids[: self._table.num_stop_ids]]
 
     @Kept
     def _careful(self) -> NDArray[np.bool_] | None:

@@ -73,8 +73,8 @@ class RowTable:
         cohort: id of the cohort the row is in, 0 for none.
         last_step: last submitted step that names the row's blocks.
         published: leading blocks already offered to the prefix cache.
-        stop_ids: int32 [MAX_STOP_IDS, rows]; unused ones are -1 and come last. num_stop_ids: most
-            that any row has had.
+        stop_ids: int64 [MAX_STOP_IDS, rows], as tokens are; unused ones are -1 and come last.
+            num_stop_ids: most that any row has had.
         cached: prompt tokens taken from the prefix cache at first admission.
         overtaken: how often, since `tokens_before` tokens were known (`Overtaking`).
         recent: last known tokens that the row's sequence does not have yet, `num_recent` of them;
@@ -117,7 +117,7 @@ class RowTable:
         by_tier = (len(TIERS), max_rows, max_blocks)
         self.tier_ids: IntArray = np.zeros(by_tier, dtype=np.int32)
         self.tier_index: IntArray = np.full(by_tier, FAR, dtype=np.int32)
-        self.stop_ids: IntArray = np.full((MAX_STOP_IDS, max_rows), -1, dtype=np.int32)
+        self.stop_ids: LongArray = np.full((MAX_STOP_IDS, max_rows), -1, dtype=np.int64)
         self.num_stop_ids = 0
         self.had_late = self.had_careful = False
         self.seed: NDArray[np.uint64] = np.zeros(max_rows, dtype=np.uint64)
@@ -290,5 +290,7 @@ class RowTable:
 
     def blocks(self, row: int, tier: Tier) -> IntArray:
         """A row's block ids in one tier, in logical order."""
-        count = self.num_blocks[row]
+        count, held = int(self.num_blocks[row]), int(self.num_host_blocks[row])
+        if held in (0, count):  # all of them lie in one tier
+            return self.block_ids[row, : count if (held > 0) == (tier is Tier.HOST) else 0].copy()
         return self.block_ids[row, :count][self.block_tiers[row, :count] == int(tier)]

@@ -251,7 +251,7 @@ class StepCompiler:
         signals = range(attention, attention + len(shapes))
         sweep.add(shapes, tuple([LaneSlot(binding, name, signal) for signal in signals]))
         sweep.record.cohorts.update(dict.fromkeys(lanes, name))
-        sweep.record.due.update([("advanced", lane) for lane in lanes])
+        sweep.record.due.add(("advanced", lanes[-1]))  # its joins are decided in their order
         cohort.submit(len(shapes))
         if cohort.cursor is None:
             self._complete(sweep, cohort.rows, lanes[-1])

@@ -1,7 +1,6 @@
 """A choice that is kept to for some sweeps: to weigh anew takes longer than anything changes."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from tandem.scheduler.view import SchedulerView
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """How the last sweep was chosen, and what of.
 
     Attributes:

@@ -1,8 +1,8 @@
 """What strategies may look at: facts, no way to change them (contract 13)."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tandem.scheduler.fetching import FetchRule
     from tandem.scheduler.turn import Turn
 
+_NO_DUES: Mapping[str, float] = MappingProxyType({})
 _NONE = np.array(0, dtype=np.int32)
 
 
@@ -73,8 +74,7 @@ class KVFacts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerView:
+class SchedulerView(NamedTuple):
     """A moment of the scheduler's state, open to questions only.
 
     Attributes:
@@ -91,6 +91,8 @@ class SchedulerView:
             seconds from the begin of a step that is proposed now.
         waits_for_device: whether a waiting request would not start on the host, were there room for
             it, while others lie on the accelerator; those behind it that may then do.
+        is_left_out: whether a waiting request that started on the host would be left out of what
+            is proposed in the end, and all behind it with it.
         weighs_times: whether the strategy weighs by predicted times who lies on the host.
         next_step: id of the program that would come next; ids ascend (`RowTable.last_step`).
         last_way: of the last step's proposal. turn: how it was chosen, if that may be kept to.
@@ -109,11 +111,12 @@ class SchedulerView:
     last_way: str = ""
     filling: BlockNeed = NO_BLOCKS
     fetching: "FetchRule | None" = None
-    behind: LongArray = field(default_factory=no_rows)
+    behind: LongArray = no_rows()
     num_before_them: int = 0
     most_prompt_tokens: int = UNLIMITED
-    dues: Mapping[str, float] = field(default_factory=lambda: {})
+    dues: Mapping[str, float] = _NO_DUES
     waits_for_device: Callable[[Sequence], bool] | None = None
+    is_left_out: Callable[[Sequence], bool] | None = None
     weighs_times: bool = False
     turn: "Turn | None" = None
 

@@ -1,8 +1,8 @@
 """What a program's operations ask of the hardware, from its arrays and the planner's prices."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tandem.cost.lane_work import LaneWork, count_work
 from tandem.cost.stage import AttentionWork
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from tandem.planner import _loops
 
 _NOTHING = Demand(0.0)
+_DEVICE, _HOST = Tier.DEVICE, Tier.HOST
 _MAX_KNOWN = 10_000
+_LONE = (0,)
+_Counts = tuple[int, ...]
 _Shape = tuple[int, tuple[int, ...], frozenset[int]]
 """A schedule, which lanes have one load, and lanes that are left out."""
 
@@ -46,6 +49,8 @@ class PricedShape:
     Attributes:
         ops: operations that differ in price, each the first one of its kind.
         single: places in `ops` of those whose prices depend on more than counts.
+        counted: of each of `ops`, its kind's number and which loads' counts its price depends on;
+            None: it is a single one.
         costs: different sums of operations by places in `ops`, added in the schedule's order.
         cost_of: of each group, which of them it is.
         native: what the compiled queues made of its schedule, if they have seen it.
@@ -53,6 +58,7 @@ class PricedShape:
 
     ops: tuple[ProgramOp, ...]
     single: tuple[int, ...]
+    counted: tuple[tuple[int, tuple[int, ...]] | None, ...]
     costs: tuple[OpCounts, ...]
     cost_of: tuple[int, ...]
     native: "_loops.Schedule | None" = None
@@ -89,29 +95,33 @@ class SampledLane(NamedTuple):
         return AttentionWork(0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramLoad:
+class ProgramLoad(NamedTuple):
     """All that the price of a program depends on beside its schedule.
 
     Attributes:
         lanes: by the template's lanes.
-        transfers: of PAGES copies, in their order.
         firsts: of each lane, the first one with the same load.
         counts: of each load, all that prices depend on but for attention.
+        transfers: of PAGES copies, in their order.
     """
 
-    lanes: tuple[Load, ...] = ()
+    lanes: tuple[Load, ...]
+    firsts: tuple[int, ...]
+    counts: tuple[_Counts, ...]
     transfers: tuple[PageTransfer, ...] = ()
-    firsts: tuple[int, ...] = field(init=False)
-    counts: tuple[tuple[int, ...], ...] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def of(cls, lanes: tuple[Load, ...], transfers: tuple[PageTransfer, ...] = ()) -> Self:
+        """Of lanes, those with the same load having the same object."""
         seen: dict[int, int] = {}
-        firsts = tuple([seen.setdefault(id(lane), at) for at, lane in enumerate(self.lanes)])
-        # the dataclass is frozen
-        object.__setattr__(self, "firsts", firsts)
-        counts = tuple([_counts(self.lanes[first]) for first in seen.values()])
-        object.__setattr__(self, "counts", counts)
+        firsts = tuple([seen.setdefault(id(lane), at) for at, lane in enumerate(lanes)])
+        counts = tuple([_counts(lanes[first]) for first in seen.values()])
+        return cls(lanes, firsts, counts, transfers)
+
+    @classmethod
+    def of_one(cls, lane: Load) -> Self:
+        """Of a lone lane."""
+        return cls((lane,), _LONE, (_counts(lane),))
 
 
 class ProgramCosts:
@@ -146,7 +156,9 @@ class ProgramCosts:
         self._cohorts: dict[int, LaneWork] = {}
         self._kind_of = layer_kind(windows, dense)
         self._priced: dict[_Shape, PricedShape] = {}
-        self._known: dict[tuple[_Shape, tuple[tuple[int, ...], ...]], list[Demand]] = {}
+        self._known: dict[tuple[_Shape, tuple[_Counts, ...]], list[Demand]] = {}
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._by_counts: dict[tuple[int | _Counts, ...], Demand] = {}
 
     def schedule(self, template: ProgramTemplate) -> Schedule:
         """The template's groups; templates recur, so each is grouped once."""
@@ -169,10 +181,10 @@ class ProgramCosts:
         """Count a program's work."""
         if isinstance(program, CountedProgram):
             counted = program.work or SampledLane(program.num_sampled)
-            return ProgramLoad((counted,))
+            return ProgramLoad.of_one(counted)
         if program.sampling:
-            return ProgramLoad(tuple(SampledLane(len(rows.rows)) for rows in program.sampling))
-        return ProgramLoad(self._lanes(program.lanes), program.transfers)
+            return ProgramLoad.of(tuple([SampledLane(len(each.rows)) for each in program.sampling]))
+        return ProgramLoad.of(self._lanes(program.lanes), program.transfers)
 
     def _lanes(self, slots: Sequence[LaneSlot]) -> tuple[LaneWork, ...]:
         """A cohort has the same work in every sweep of its token, with the same binding in each of
@@ -229,14 +241,19 @@ class ProgramCosts:
         """Which operations, and which sums of them, are of one price."""
         numbers: dict[tuple[object, ...], int] = {}
         ops: list[ProgramOp] = []
+        counted: list[tuple[int, tuple[int, ...]] | None] = []
         places: list[int] = []
+        load_of = {first: number for number, first in enumerate(dict.fromkeys(firsts))}
         for op in schedule.ops:
             lanes = tuple(firsts[lane] for lane in op.lanes if lane not in left_out)
             copy = op.ordinal if op.part is Part.PAGES else 0  # no two are alike
-            what = op.kind, op.queue, op.part, op.tier, self._kind_of(op), copy
-            number = numbers.setdefault((*what, bool(op.lanes), lanes), len(ops))
+            what = op.kind, op.queue, op.part, op.tier, self._kind_of(op), copy, bool(op.lanes)
+            number = numbers.setdefault((*what, lanes), len(ops))
             if number == len(ops):
                 ops.append(op)
+                kind = self._kinds.setdefault(what, len(self._kinds))
+                loads = tuple([load_of[lane] for lane in lanes])
+                counted.append(None if _is_single(op) else (kind, loads))
             places.append(number)
         sums: dict[OpCounts, int] = {}
         which = [
@@ -245,7 +262,11 @@ class ProgramCosts:
         ]
         single = tuple(index for index, op in enumerate(ops) if _is_single(op))
         return PricedShape(
-            tuple(ops), single, tuple(sums), tuple(which[n] for n in schedule.cost_of)
+            tuple(ops),
+            single,
+            tuple(counted),
+            tuple(sums),
+            tuple(which[n] for n in schedule.cost_of),
         )
 
     def _shared(
@@ -257,9 +278,26 @@ class ProgramCosts:
             if len(self._known) > _MAX_KNOWN:
                 self._known.clear()
             known = self._known[shape, load.counts] = [
-                _NOTHING if _is_single(op) else self._demand(op, load, left_out)
-                for op in priced.ops
+                _NOTHING if asked is None else self._counted(op, *asked, load, left_out)
+                for op, asked in zip(priced.ops, priced.counted, strict=True)
             ]
+        return known
+
+    def _counted(
+        self,
+        op: ProgramOp,
+        kind: int,
+        loads: tuple[int, ...],
+        load: ProgramLoad,
+        left_out: frozenset[int],
+    ) -> Demand:
+        """Of an operation whose price depends on counts alone, which others of its kind share."""
+        key = (kind, *[load.counts[number] for number in loads])
+        known = self._by_counts.get(key)
+        if known is None:
+            if len(self._by_counts) > _MAX_KNOWN:
+                self._by_counts.clear()
+            known = self._by_counts[key] = self._demand(op, load, left_out)
         return known
 
     def _demand(self, op: ProgramOp, load: ProgramLoad, left_out: frozenset[int]) -> Demand:
@@ -276,8 +314,7 @@ def _is_single(op: ProgramOp) -> bool:
 
 def _counts(lane: Load) -> tuple[int, ...]:
     """All that prices depend on, but for attention."""
-    device, host = Tier.DEVICE, Tier.HOST
     return (
-        lane.tokens, lane.logits, lane.num_queries(device), lane.num_queries(host),
-        lane.num_appended(device), lane.num_appended(host),
+        lane.tokens, lane.logits, lane.num_queries(_DEVICE), lane.num_queries(_HOST),
+        lane.num_appended(_DEVICE), lane.num_appended(_HOST),
     )  # fmt: skip

@@ -1,8 +1,10 @@
 """An executor in virtual time: it computes nothing, and says when everything would have ended."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.cost.lane_work import LaneWork
+from tandem.plan.binding import LongArray
 from tandem.plan.events import (
     Event,
     LaneAdvanced,
@@ -45,6 +47,8 @@ class SimulatedExecutor:
         self.sweeps = 0
         self.latest: list[Flying] = []
         self._costs, self._launch_s, self._token_id = costs, launch_s, token_id
+        self._ids: LongArray = np.zeros(0, dtype=np.int64)
+        self._valid = np.zeros(0, dtype=np.bool_)
 
     @property
     def rank(self) -> Rank:
@@ -68,7 +72,7 @@ class SimulatedExecutor:
     def repeat(self, work: LaneWork) -> None:
         """Queue the last sweep once more, with other work, and its sampling."""
         forward, sampling = self.latest
-        step, load = sampling.step_id + 1, ProgramLoad((work,))
+        step, load = sampling.step_id + 1, ProgramLoad.of_one(work)
         self._enter(Flying(step, forward.template, forward.schedule, load))
         again = Flying(step + 1, sampling.template, sampling.schedule, sampling.load)
         again.sampling_lanes = sampling.sampling_lanes
@@ -89,7 +93,9 @@ class SimulatedExecutor:
         """Go on to the next events; if there are none before `limit_s`, to that moment."""
         while ended := self.queues.advance(limit_s):
             self.now_s = self.queues.now_s
-            events = [event for end in ended for event in self._events(end)]
+            events: list[Event] = []
+            for end in ended:
+                self._tell(end, events)
             if events:  # what ends of a lane that was left out is none
                 return events
         if limit_s < NEVER:
@@ -110,15 +116,14 @@ class SimulatedExecutor:
 
     # --- events -----------------------------------------------------------------------------------
 
-    def _events(self, ended: GroupEnded) -> list[Event]:
+    def _tell(self, ended: GroupEnded, events: list[Event]) -> None:
+        """Add what a group's end is to be told by."""
         flying = ended.flying
-        found: list[Event] = []
         group = flying.schedule.groups[ended.group]
         if group.event is not None:
-            found += self._of_group(flying, group, *group.event)
+            events += self._of_group(flying, group, *group.event)
         if ended.complete:
-            found.append(StepRetired(flying.step_id))
-        return found
+            events.append(StepRetired(flying.step_id))
 
     def _of_group(
         self, flying: Flying, group: Group, kind: EventKind, lanes: tuple[int, ...]
@@ -139,9 +144,16 @@ class SimulatedExecutor:
         assert flying.forward is not None
         if flying.sampling_lanes[lane] in flying.forward.left_out:
             return []
-        count = flying.load.lanes[lane].logits
-        ids = np.full(count, self._token_id, dtype=np.int64)
-        return [TokensSampled(flying.step_id, lane, ids, np.ones(count, dtype=np.bool_))]
+        ids, valid = self._sampled(flying.load.lanes[lane].logits)
+        return [TokensSampled(flying.step_id, lane, ids, valid)]
+
+    def _sampled(self, count: int) -> tuple[LongArray, NDArray[np.bool_]]:
+        """What so many rows sample, and that it is valid: parts of the same arrays each time."""
+        if count > len(self._ids):
+            self._ids = np.full(count, self._token_id, dtype=np.int64)
+            self._valid = np.ones(count, dtype=np.bool_)
+            self._ids.flags.writeable = self._valid.flags.writeable = False
+        return self._ids[:count], self._valid[:count]
 
 
 def _advanced(flying: Flying, lane: int) -> list[LaneAdvanced]:

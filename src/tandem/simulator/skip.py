@@ -1,7 +1,6 @@
 """Runs of steps that only decode, taken without the scheduler."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -112,7 +111,7 @@ def _decode_works(run: SteadyRun, windows: tuple[int, ...]) -> Iterator[LaneWork
             window: {tier: _attention(seen[tier] + step, still[tier], window) for tier in TIERS}
             for window in set(windows)
         }
-        yield replace(first, by_window=by_window)
+        yield first._replace(by_window=by_window)
 
 
 def _attention(seen: LongArray, still: LongArray, window: int) -> AttentionWork:

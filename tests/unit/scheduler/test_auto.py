@@ -40,7 +40,7 @@ def engine() -> Iterator[TestEngine]:
 
 
 def way(engine: TestEngine, prices: StepPrices, **changes: object) -> str:
-    view = replace(engine.scheduler.view(), **changes)
+    view = engine.scheduler.view()._replace(**changes)
     proposal = Auto().propose(view, prices)
     assert proposal.computes
     return proposal.way
@@ -48,7 +48,7 @@ def way(engine: TestEngine, prices: StepPrices, **changes: object) -> str:
 
 def bounded(engine: TestEngine, bound_s: float) -> SchedulerView:
     view = engine.scheduler.view()
-    return replace(view, config=replace(view.config, tpot_bound_s=bound_s))
+    return view._replace(config=replace(view.config, tpot_bound_s=bound_s))
 
 
 def test_half_of_the_requests_lie_on_the_host(engine: TestEngine) -> None:
@@ -94,7 +94,7 @@ def test_rows_ride_in_turns_where_some_are_hidden(engine: TestEngine) -> None:
     view = engine.scheduler.view()
     config = replace(view.config, max_cohorts=0)
     prices = round_prices(LAYERS, layer_s=0.1, device_key_s=0.01, host_key_s=0.0195)
-    proposal = Auto().propose(replace(view, config=config), prices)
+    proposal = Auto().propose(view._replace(config=config), prices)
     assert proposal.way == RIDE_SOME
     rows = engine.scheduler.rows
     hosted = proposal.decode[rows.num_host_blocks[proposal.decode] > 0]
@@ -138,7 +138,7 @@ def test_nobody_waits_for_ever(engine: TestEngine) -> None:
     prices = round_prices(LAYERS, host_key_s=1e3, wait_s=1e3)
     view = engine.scheduler.view()
     assert way(engine, prices) == ALONE
-    late = replace(view, next_step=view.next_step + 2 * 4 * LAYERS + 2)
+    late = view._replace(next_step=view.next_step + 2 * 4 * LAYERS + 2)
     chosen = Auto().propose(late, prices)
     hosted = chosen.decode[view.rows.num_host_blocks[chosen.decode] > 0]
     assert len(hosted) or chosen.cohort_starts
@@ -209,7 +209,7 @@ def admissions(
             engine.core.step()
         for each in coming:
             engine.core.add_request(each)
-        view = replace(engine.scheduler.view(), dues=dues or {})
+        view = engine.scheduler.view()._replace(dues=dues or {})
         proposal = Auto().propose(view, prices)
         assert proposal.computes
         assert all(each.device_limit == 0 for each in proposal.admissions)
@@ -227,7 +227,7 @@ def test_who_starts_on_the_host_need_not_come_in_the_order_of_the_queue() -> Non
         engine.core.add_request(asked("behind", 100))
         view = engine.scheduler.view()
         given = RideAlong().propose(view, None)
-        other = replace(given, admissions=given.admissions[::-1])
+        other = given._replace(admissions=given.admissions[::-1])
         assert [each.request_id for each in other.admissions] == ["behind", "before"]
         kept = StepOptions(view, LATE_HOST).admitting(other)
         assert [each.request_id for each in kept.admissions] == ["behind"]

@@ -79,7 +79,7 @@ class Tempo:
         self._inner, self._ahead = make_strategy(name), ahead
 
     def propose(self, view: SchedulerView, prices: StepPrices | None) -> StepProposal:
-        return replace(self._inner.propose(view, prices), starts_ahead=self._ahead)
+        return self._inner.propose(view, prices)._replace(starts_ahead=self._ahead)
 
 
 def requests() -> list[EngineRequest]:

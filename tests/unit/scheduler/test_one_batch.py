@@ -49,7 +49,7 @@ def proposed(
     engine: TestEngine, strategy: Strategy, prices: StepPrices, bound_s: float | None = None
 ) -> StepProposal:
     view = engine.scheduler.view()
-    bounded = replace(view, config=replace(view.config, tpot_bound_s=bound_s))
+    bounded = view._replace(config=replace(view.config, tpot_bound_s=bound_s))
     proposal = strategy.propose(bounded, prices)
     assert proposal.admissions  # the prompt is read whatever becomes of the others
     return proposal

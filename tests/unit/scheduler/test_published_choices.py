@@ -87,7 +87,7 @@ def test_neo_leaves_the_accelerator_alone_where_nothing_hides_the_host(
 def test_nobody_waits_for_ever_under_neo(engine: TestEngine) -> None:
     prices = round_prices(LAYERS, host_key_s=1e3)
     view = engine.scheduler.view()
-    late = replace(view, next_step=view.next_step + 2 * 4 * LAYERS + 2)
+    late = view._replace(next_step=view.next_step + 2 * 4 * LAYERS + 2)
     assert hosted(engine, Neo().propose(late, prices).decode) == 2
 
 
@@ -98,7 +98,7 @@ def test_under_neo_only_who_has_waited_for_long_rides(engine: TestEngine) -> Non
     waited = view.runnable.decodes[rows.num_host_blocks[view.runnable.decodes] > 0][:1]
     rows.last_step = rows.last_step + 2 * 4 * LAYERS + 2
     rows.last_step[waited] = view.next_step - 2
-    late = replace(view, rows=rows, next_step=view.next_step + 2 * 4 * LAYERS + 2)
+    late = view._replace(rows=rows, next_step=view.next_step + 2 * 4 * LAYERS + 2)
     chosen = Neo().propose(late, prices).decode
     assert chosen[rows.num_host_blocks[chosen] > 0].tolist() == waited.tolist()
     assert len(chosen) == 3
@@ -147,14 +147,14 @@ def test_neo_as_published_takes_launching_to_last_0_8_ms_on_any_machine(
     prices, view = launching(layer_s, 0.4 * layer_s, engine), engine.scheduler.view()
     decodes = view.runnable.decodes
     first = decodes[view.rows.num_host_blocks[decodes] > 0][0]
-    fewer = replace(view, runnable=view.runnable._replace(decodes=decodes[decodes != first]))
+    fewer = view._replace(runnable=view.runnable._replace(decodes=decodes[decodes != first]))
     assert Neo().propose(fewer, prices).cohort_starts
     assert bool(NeoAsPublished().propose(fewer, prices).cohort_starts) == published
 
 
 def test_neo_as_published_keeps_no_bound(engine: TestEngine) -> None:
     prices, view = neo_prices(engine, 0.04), engine.scheduler.view()
-    bounded = replace(view, config=replace(view.config, tpot_bound_s=LAYERS * 1.15))
+    bounded = view._replace(config=replace(view.config, tpot_bound_s=LAYERS * 1.15))
     assert not Neo().propose(bounded, prices).cohort_starts
     assert NeoAsPublished().propose(bounded, prices).cohort_starts
 
@@ -167,5 +167,5 @@ def test_apex_as_published_starts_no_cohort_of_few_but_for_who_has_waited_for_lo
     few = proposed(engine, ApexAsPublished(), prices)
     assert not few.cohort_starts
     assert len(few.decode) == 2
-    late = replace(view, next_step=view.next_step + 2 * 4 * LAYERS + 2)
+    late = view._replace(next_step=view.next_step + 2 * 4 * LAYERS + 2)
     assert ApexAsPublished().propose(late, prices).cohort_starts

@@ -23,7 +23,7 @@ def test_rows_on_the_host_are_halved_as_far_as_cohorts_allow(
 ) -> None:
     view = engine.scheduler.view()
     config = replace(view.config, max_cohorts=cohorts, max_cohort_rows=rows)
-    proposal = Symmetric().propose(replace(view, config=config), None)
+    proposal = Symmetric().propose(view._replace(config=config), None)
     assert [len(members) for members in proposal.cohort_starts] == sizes
     assert len(proposal.decode) == 2  # those on the accelerator go on beside them
     assert (proposal.interposed_passes, proposal.starts_ahead) == (LAYERS, True)

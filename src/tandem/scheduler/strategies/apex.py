@@ -1,7 +1,6 @@
 """Pipelining where APEX's inequality says that it pays, otherwise asynchronous overlap."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from tandem.cost.apex.inequality import (
     DecodeTimes,
@@ -46,7 +45,7 @@ class Apex:
         alone, mixed = counter.decoding(proposal.decode), counter.work(proposal, ())
         passes = view.config.interposition_budget
         if passes and _pays(alone, mixed, prices, self._mixed_pays):
-            proposal = replace(proposal, interposed_passes=passes)
+            proposal = proposal._replace(interposed_passes=passes)
         chosen = with_tempo(proposal, counter)
         return or_one_batch(chosen, counter) if self.may_wait else chosen
 
@@ -75,7 +74,7 @@ class ApexAsPublished(Apex):
         few = hosted < MIN_HOST_ROWS_PER_ACCELERATOR_ROW * int((~on_host).sum())
         if not few or not proposal.has_main or hosted_overdue(view, decodes[on_host]):
             return proposal
-        return replace(proposal, cohort_starts=())
+        return proposal._replace(cohort_starts=())
 
     @staticmethod
     def _mixed_pays(decode: DecodeTimes, prefill: PrefillTimes) -> bool:

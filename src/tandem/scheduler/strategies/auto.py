@@ -1,7 +1,5 @@
 """Every step the one of which the most useful tokens per second are predicted."""
 
-from dataclasses import replace
-
 from tandem.cost.hand_overs import NO_HAND_OVERS
 from tandem.cost.step_prices import StepPrices
 from tandem.scheduler.proposal import StepProposal
@@ -45,7 +43,7 @@ class Auto:
             return RideAlong().propose(view, prices)
         dear = prices.hand_overs != NO_HAND_OVERS and may_be_away(view)
         if dear and view.last_way == AWAY:
-            return replace(away(view), way=AWAY)
+            return away(view)._replace(way=AWAY)
         kept = self._kept(view, prices)
         if kept is not None:
             return kept
@@ -53,12 +51,12 @@ class Auto:
         if options.only_one:
             return options.admitting(RideAlong().propose(options.view, prices))
         if dear and options.host_slows:
-            return replace(away(view), way=AWAY)
+            return away(view)._replace(way=AWAY)
         found = list(options.all())
         working = [option for option in found if option.computes]
         working = working or [each for each in found if not each.chosen().empty] or found
         best = max(working, key=lambda option: _value(option, options)).chosen()
-        return replace(best, sweeps=options.sweeps(best))
+        return best._replace(sweeps=options.sweeps(best))
 
     def repeats(
         self, proposal: StepProposal, view: SchedulerView, prices: StepPrices | None
@@ -89,8 +87,7 @@ class Auto:
             again = StepFiller(view, uses_host=True).fill(rows)
         if not (same_rows(again.decode, turn.decode) and again.only_goes_on and again.computes):
             return None
-        return replace(
-            again,
+        return again._replace(
             way=turn.way,
             sweeps=turn.sweeps - 1,
             interposed_passes=turn.passes,

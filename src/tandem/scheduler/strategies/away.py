@@ -1,7 +1,5 @@
 """Steps of the accelerator alone while rows lie on the host, which wait there for room on it."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from tandem.plan.binding import LongArray
@@ -35,7 +33,7 @@ def away(view: SchedulerView) -> StepProposal:
     behind = view.behind
     joins, ending = joining(view.cohorts.values(), one_ends=_one_ends(view))
     mine = Runnable(_not_there(view, decodes), _not_there(view, prefills))
-    here = replace(view, behind=_not_there(view, behind)) if len(behind) else view
+    here = view._replace(behind=_not_there(view, behind)) if len(behind) else view
     crosses = bool(view.cohorts)
     filler = StepFiller(here, uses_host=False, crosses=crosses, ending=ending)
     proposal = filler.fill(mine, (), joins)
@@ -47,7 +45,7 @@ def away(view: SchedulerView) -> StepProposal:
     aside = tuple(row for row in leaving if _may_be_set_aside(view, row))
     divided = tuple(row for row in leaving if not _lies_there_whole(view, row))
     preempt = (*proposal.preempt, *divided)
-    return replace(proposal, set_aside=aside, preempt=preempt)
+    return proposal._replace(set_aside=aside, preempt=preempt)
 
 
 def _one_ends(view: SchedulerView) -> bool:

@@ -5,7 +5,7 @@ behind it. The first in rank is therefore never held back by others for longer t
 in flight last, and every row becomes first in time (it fits alone, or it was refused on arrival).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -18,6 +18,8 @@ from tandem.scheduler.placement import device_limit, reserve
 from tandem.scheduler.proposal import Admission, Chunk, StepProposal
 from tandem.scheduler.rows import UNLIMITED, RowState, Runnable
 from tandem.scheduler.sequence import Sequence
+from tandem.scheduler.strategies.fetching_prefixes import worth_fetching
+from tandem.scheduler.strategies.giving_way import Lacking
 from tandem.scheduler.strategies.homes import is_planned_whole, on_the_host
 from tandem.scheduler.strategies.tier_rules import TierRules
 from tandem.scheduler.view import SchedulerView
@@ -59,6 +61,7 @@ class StepFiller:
     resume: list[int] = field(default_factory=lambda: [])
     going_back: list[Sequence] = field(default_factory=lambda: [])  # who wait for the device
     tiers: TierRules = field(init=False)
+    _stops: Callable[[Sequence], bool] | None = None  # at whom admitting may stop
     owing: int = 0  # blocks of the host, to admissions that leave for it
     growing: int | None = None  # rows that may still begin a block; None: not counted yet
     coming_growing: int = 0  # likewise of those that are being admitted
@@ -107,6 +110,7 @@ class StepFiller:
             leaves_room = self._admit_before(self.view.behind, before)
         stalled |= self._prefills(self.view.behind)
         if not (stalled or self.preempt):
+            self._stops = self.tiers.is_left_out
             leaves_room &= self._admit(islice(self.view.waiting, before, None))
             if leaves_room and not self.crosses:
                 self._use_idle_host()
@@ -243,44 +247,14 @@ class StepFiller:
         return free and not (self.view.rows.leaves[row] or is_planned_whole(self.view, row))
 
     def _make_room(self, row: int, needs: tuple[BlockNeed, ...]) -> None:
-        """Preempt rows behind `row` until what is coming free covers one of `needs`, later on,
-        first those that lose nothing by it, as the host has their KV.
-        """
-        coming = self.view.returning().plus(self.free)
-        for other in self.preempt:
-            coming = coming.plus(self._held(other))
-        for state in (_SWAPPED, RowState.RETURNING, RowState.RUNNING):
-            for other in self.view.in_state(state)[::-1].tolist():
-                if any(need.fits(coming) for need in needs):
-                    return
-                if self._may_give(other, state, row) and self._helps(other, needs, coming):
-                    self.preempt.append(other)
-                    coming = coming.plus(self._held(other))
+        """Preempt rows behind `row` until what is coming free covers one of `needs`, later on."""
+        lacking = Lacking(self.view, row, needs)
+        self.preempt += lacking.who_gives_way(self.free, self.preempt, self._is_chosen)
 
-    def _may_give(self, other: int, state: RowState, row: int) -> bool:
-        if other in self.preempt or not self._behind(other, row):
-            return False
-        return state is RowState.SWAPPED or not self._chosen(other)
-
-    def _helps(self, other: int, needs: tuple[BlockNeed, ...], coming: BlockNeed) -> bool:
-        """A swapped row has host blocks only; they are no use to a row that lacks device blocks."""
-        held = self._held(other)
-        return any(
-            (need.device > coming.device and held.device > 0)
-            or (need.host > coming.host and held.host > 0)
-            for need in needs
-        )
-
-    def _behind(self, other: int, row: int) -> bool:
-        order = self.view.rows.order
-        return bool(order[other] > order[row])
-
-    def _chosen(self, row: int) -> bool:
+    def _is_chosen(self, row: int) -> bool:
+        """Whether something else is proposed of a row than that it decodes."""
         changed = row in self.spill or row in self.leave
         return changed or any(chunk.row == row for chunk in self.chunks)
-
-    def _held(self, row: int) -> BlockNeed:
-        return BlockNeed(self.view.device_blocks(row), int(self.view.rows.num_host_blocks[row]))
 
     # --- rows that come (back) --------------------------------------------------------------------
 
@@ -358,7 +332,7 @@ class StepFiller:
                 rows_left -= 1
                 continue
             may_go_to_device = not passed and self.tiers.may_go_to_device(limit)
-            hosted = self._worth_fetching(sequence, limit) if may_go_to_device else []
+            hosted = worth_fetching(self.view, sequence, limit) if may_go_to_device else []
             if hosted and self._is_being_brought(hosted):
                 return False  # another request has it brought, and will not be long
             on_device = (hosted and self._fetch(sequence, hosted)) or (
@@ -375,7 +349,7 @@ class StepFiller:
                     # those behind are as slow there in the mean, and to weigh all would take long
                     passed, all_may = passed + 1, False
                     continue
-                if not self._place_on_host(sequence):
+                if (self._stops and self._stops(sequence)) or not self._place_on_host(sequence):
                     return False
             rows_left -= 1
         return True
@@ -467,22 +441,6 @@ class StepFiller:
             self.coming_growing += self._grows(sequence)
         self.budget -= tokens
         return True
-
-    def _worth_fetching(self, sequence: Sequence, limit: int) -> list[CachedBlock]:
-        """What a request may begin with if some of it is brought from the host, if that pays."""
-        rule = self.view.fetching
-        if rule is None or limit != UNLIMITED:
-            return []
-        across = self.view.kv.matched_across(sequence)
-        hosted = sum(entry.tier is Tier.HOST for entry in across)
-        if not hosted:
-            return []
-        size = self.view.config.block_size
-        ready = size * next(i for i, entry in enumerate(across) if entry.tier is Tier.HOST)
-        queued = self.view.kv.num_arriving() + hosted
-        decodes = len(self.view.runnable.decodes)
-        pays = rule.pays(queued, ready, len(across) * size, len(sequence.tokens), decodes)
-        return across if pays else []
 
     def _is_being_brought(self, matched: list[CachedBlock]) -> bool:
         coming = any(entry.digest in self.coming for entry in matched)

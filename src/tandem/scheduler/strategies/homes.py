@@ -7,6 +7,14 @@ from tandem.scheduler.rows import UNLIMITED, RowState
 from tandem.scheduler.view import SchedulerView
 from tandem.spec.tier import TIERS, Tier
 
+# numpy looks for arrays in members of enumerations, and converts numbers of Python, at each use
+_IS_RUNNING, _IS_DRAINING, _IS_FREE = (
+    np.array(int(state), dtype=np.int8)
+    for state in (RowState.RUNNING, RowState.DRAINING, RowState.FREE)
+)
+_HOST = np.array(TIERS.index(Tier.HOST), dtype=np.int8)
+_NONE = np.array(0, dtype=np.int32)
+
 
 def is_planned_whole(view: SchedulerView, row: int) -> bool:
     """Whether a row lies in one tier to its end, since the numbers of rows in both are planned.
@@ -29,9 +37,9 @@ def on_the_host(view: SchedulerView) -> NDArray[np.bool_]:
     if it went on on the device.
     """
     rows = view.rows
-    bound = (rows.device_limit == 0) | rows.leaves
-    began = rows.block_tiers[:, 0] == TIERS.index(Tier.HOST)
+    bound = (rows.device_limit == _NONE) | rows.leaves
+    began = rows.block_tiers[:, 0] == _HOST
     # asked several times a step: two comparisons take a ninth of what np.isin does
-    at_work = (rows.state == int(RowState.RUNNING)) | (rows.state == int(RowState.DRAINING))
-    began &= (rows.num_blocks > 0) & at_work
-    return (bound & (rows.state != int(RowState.FREE))) | began
+    at_work = (rows.state == _IS_RUNNING) | (rows.state == _IS_DRAINING)
+    began &= (rows.num_blocks > _NONE) & at_work
+    return (bound & (rows.state != _IS_FREE)) | began

@@ -8,7 +8,7 @@ bound on the time per token would not be kept there, only patient requests start
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
@@ -44,7 +44,7 @@ class HostAdmission:
 
         Nobody waits for what is not there: where nothing decodes on the accelerator, all are kept.
         """
-        if self._view.config.kv_placement != "auto" or not len(self.worth.mine):
+        if not self._weighs:
             return proposal
         to_host = (each for each in proposal.admissions if each.device_limit == _ON_HOST)
         names = tuple(each.request_id for each in to_host)
@@ -54,7 +54,16 @@ class HostAdmission:
             return proposal
         first = names[self._known[names]]
         place = [each.request_id for each in proposal.admissions].index(first)
-        return replace(proposal, admissions=proposal.admissions[:place])
+        return proposal._replace(admissions=proposal.admissions[:place])
+
+    def never_repays(self, sequence: Sequence) -> bool:
+        """Whether its tokens would not repay its prompt on the host if they took nothing of the
+        accelerator's time: neither it nor anybody behind it is among those `kept`, whoever they
+        are, and whoever comes before it is among them or not without it.
+        """
+        if not self._weighs or self._need_s(sequence) < self._token_s:
+            return False
+        return not self._is_due(sequence)
 
     def is_too_slow_for(self, sequence: Sequence) -> bool:
         """Whether it had better wait since its tokens would not come in time there, in the mean of
@@ -79,6 +88,21 @@ class HostAdmission:
             if each.time_s <= bound_s
         ]
         return max(tokens_per_s, default=0.0) * bound_s < 1.0
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether anybody may be left out."""
+        return self._view.config.kv_placement == "auto" and len(self.worth.mine) > 0
+
+    @property
+    def _token_s(self) -> float:
+        """What the accelerator takes for a token."""
+        return self.worth.half_way_s / len(self.worth.mine)
+
+    def _need_s(self, sequence: Sequence) -> float:
+        """What each of its tokens must save to repay its prompt, if it goes on to its bound."""
+        prompt = len(sequence.tokens)
+        return self.worth.prices.prompt_on_host_s(prompt) / (sequence.limit - prompt)
 
     def _waiting(self, names: tuple[str, ...]) -> list[Sequence]:
         """Of these ids, in their order: not the queue's, since who was preempted on the accelerator
@@ -121,14 +145,13 @@ class HostAdmission:
 
         As far as that is less than all of what the accelerator takes for a token.
         """
-        token_s, most, needs = self.worth.half_way_s / len(self.worth.mine), -inf, list[float]()
+        most, needs = -inf, list[float]()
         for sequence in sequences:
-            prompt = len(sequence.tokens)
-            need_s = self.worth.prices.prompt_on_host_s(prompt) / (sequence.limit - prompt)
+            if self.never_repays(sequence):
+                break
+            need_s = self._need_s(sequence)
             if need_s > most and not self._is_due(sequence):
                 most = need_s
-            if most >= token_s:
-                break
             needs.append(most)
         return needs
 

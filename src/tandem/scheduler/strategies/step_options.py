@@ -1,7 +1,8 @@
 """The steps that could be taken now, each with what it is predicted to take and to bring."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from tandem.plan.binding import LongArray
 from tandem.scheduler.meeting import Meeting
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.rows import Runnable
+from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.step_work import StepCounter
 from tandem.scheduler.strategies.filling import StepFiller
 from tandem.scheduler.strategies.host_admission import HostAdmission
@@ -30,8 +32,7 @@ _TURN_SWEEPS = 8
 _PASSES_TRIED = 3  # the whole budget, and halves of it
 
 
-@dataclass(frozen=True, slots=True)
-class StepOption:
+class StepOption(NamedTuple):
     """A step that could be taken: what it proposes is put together only if it is chosen.
 
     Attributes:
@@ -55,8 +56,7 @@ class StepOption:
     def chosen(self) -> StepProposal:
         """The whole proposal."""
         given = self.proposal
-        return replace(
-            given,
+        return given._replace(
             way=self.way,
             cohort_starts=given.cohort_starts if self.starts else (),
             cohort_joins=self.joins,
@@ -91,7 +91,9 @@ class StepOptions:
         self._overdue = hosted_overdue(self.view, self.hosted)
         bounded = self.view.config.tpot_bound_s is not None
         waits = self._host_admission().is_too_slow_for if bounded else None
-        self.view = replace(self.view, weighs_times=True, waits_for_device=waits)
+        self.view = self.view._replace(
+            weighs_times=True, waits_for_device=waits, is_left_out=self._is_left_out
+        )
 
     @property
     def only_one(self) -> bool:
@@ -103,6 +105,9 @@ class StepOptions:
         if all(admission.device_limit for admission in proposal.admissions):
             return proposal  # none would start on the host
         return self._host_admission().kept(proposal)
+
+    def _is_left_out(self, sequence: Sequence) -> bool:
+        return self._host_admission().never_repays(sequence)
 
     def _host_admission(self) -> HostAdmission:
         if self._weighing is None:

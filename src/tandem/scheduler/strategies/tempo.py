@@ -4,8 +4,6 @@ With several sweeps in flight a join may be submitted before the one that it fol
 the CPU keeps up, the cohort gets on in every sweep. If not, sweeps would wait for it, or refuse it.
 """
 
-from dataclasses import replace
-
 from tandem.scheduler.proposal import StepProposal
 from tandem.scheduler.step_work import StepCounter
 
@@ -22,4 +20,4 @@ def with_tempo(proposal: StepProposal, counter: StepCounter) -> StepProposal:
     crossing = counter.crossing(cohorts, proposal.interposed_passes)
     prices = counter.prices
     ahead = prices.late_s(prices.sides(counter.work(proposal, crossing))) <= 0.0
-    return replace(proposal, starts_ahead=True) if ahead else proposal
+    return proposal._replace(starts_ahead=True) if ahead else proposal

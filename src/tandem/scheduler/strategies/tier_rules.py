@@ -1,13 +1,13 @@
 """In which tier waiting requests may start, and who of them had better wait for the device."""
 
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tandem.scheduler.kept import Kept
 from tandem.scheduler.proposal import Admission
-from tandem.scheduler.rows import UNLIMITED
+from tandem.scheduler.rows import UNLIMITED, RowState
 from tandem.scheduler.sequence import Sequence
 from tandem.scheduler.strategies.homes import on_the_host
 from tandem.scheduler.view import SchedulerView
@@ -95,6 +95,18 @@ class TierRules:
         """Whether a request had better wait for those who lie there; for nobody, none waits."""
         waits = self.view.waits_for_device
         return waits is not None and self.count(on_host=False) > 0 and waits(sequence)
+
+    @property
+    def is_left_out(self) -> Callable[[Sequence], bool] | None:
+        """Of whom nobody need be tried who waits behind, once they would start on the host: where
+        nothing else follows from who is admitted than that, proposals are the same as if all that
+        is left out again had been in them. None: all are to be tried.
+        """
+        view = self.view
+        if view.fetching is not None or view.config.prompts_on_device:
+            return None
+        # those would go on on the host if everybody who waits had found room there
+        return None if view.rows.count(RowState.SWAPPED) else view.is_left_out
 
     def count(self, *, on_host: bool) -> int:
         """Requests that lie on the host, or others, those included that are being admitted."""
