@@ -168,7 +168,7 @@ def _prediction(answer: Answer) -> Iterator[str]:
         yield from _tpots(answer, rates, steady)
     yield f"  a mean request         {request}"
     close = most < given * (1 + _FLAT) or arrivals is not None
-    two = bool(rates.edges_s) and arrivals is None
+    two = is_job(answer)
     kept_up = " steady" if two else ""
     bound = "" if close else f", at most {format_figure(most)} with this placement"
     yield f"  throughput             {format_figure(given)} tokens/s{kept_up}{one}{bound}"
@@ -190,6 +190,11 @@ def _by_lane(main_s: float | None, cohort_s: float | None) -> str:
     if cohort_s is not None:
         parts.append(f"{format_duration(cohort_s)} in cohorts")
     return "; ".join(parts)
+
+
+def is_job(answer: Answer) -> bool:
+    """Whether a job's tokens per second are told beside those of its steady state."""
+    return answer.arrivals is None and bool(answer.seen.edges_s)
 
 
 def throughput(answer: Answer) -> float:
