@@ -238,7 +238,8 @@ def test_no_job_is_said_to_exceed_what_nothing_exceeds(commands: Commands) -> No
         r"(, and more over the job, whose requests are in step)?\n",
         streamed,
     )
-    assert over_job is not None and bound is not None
+    assert over_job is not None
+    assert bound is not None
     assert (float(over_job[1]) > float(bound[1])) == bool(bound[2])
     assert bound[2], "else it is no such job any more: name another"
     assert re.search(r"\nNo plan .* steady; this one reaches \d+% of it\n", commands.run(*FITS).out)
