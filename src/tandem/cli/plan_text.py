@@ -243,7 +243,8 @@ def _limits(answer: Answer) -> Iterator[str]:
     for name, share in () if alone else prediction.busy:
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
-    name, share = prediction.bottleneck
-    waits = "" if share > 0.9 else "; the rest is waiting for one another"
+    share = f"{prediction.bottleneck[1]:.0%}"
+    busiest = " and ".join(name for name, part in prediction.busy if f"{part:.0%}" == share)
+    waits = "" if prediction.bottleneck[1] > 0.9 else "; the rest is waiting for one another"
     if not alone:
-        yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
+        yield f"Limited by: {busiest}, busy {share} of the time{waits}"
