@@ -4,8 +4,9 @@ import random
 
 from hypothesis import strategies as st
 
+from tandem.cost.page_price import PagePrice
 from tandem.cost.staircase import Staircase
-from tandem.cost.step_prices import AttentionPrice, PagePrice, StepPrices
+from tandem.cost.step_prices import AttentionPrice, StepPrices
 
 
 def rising(first_s: float, each_s: float = 0.0) -> Staircase:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tandem.cli.folded import print_folded
 from tandem.cli.option_groups import grouped
 from tandem.cli.planning import (
     read_question,
@@ -188,7 +189,7 @@ def _plan(
     if drawn is not None:
         from tandem.cli.plan_gantt import gantt_text
 
-        print("\n".join(["", *gantt_text(drawn)]))
+        print_folded(["", *gantt_text(drawn)])
 
 
 def _refuse_contradictions(

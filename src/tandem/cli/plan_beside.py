@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tandem.cli.plan_exposure import exposure_text
 from tandem.cli.plan_robustness import robustness_text
-from tandem.cli.plan_text import throughput
+from tandem.cli.plan_text import is_job, throughput
 from tandem.cli.plan_words import described
 from tandem.planner.answer import Answer, PolicyResult, useless_cohorts
 from tandem.planner.option import Option
@@ -67,7 +67,9 @@ def beside_text(
 
 
 def _ceiling(answer: Answer, most: float) -> str:
-    """How much a better plan in steps of the same size could still bring."""
+    """How much a better plan in steps of the same size could still bring, as long as all places
+    are taken by requests out of step. A job whose requests are in step may be faster than that.
+    """
     plan = "plan" if answer.question.tpot_bound_s is None else "plan that keeps the bound"
     if answer.chosen.candidate.step_tokens:
         plan += " in such steps"
@@ -77,7 +79,11 @@ def _ceiling(answer: Answer, most: float) -> str:
     taken = f"Makes {format_figure(rate)} tokens/s with all places taken; no "
     taken = "" if answer.arrivals is None else taken
     reached = f"this one reaches {rate / most:.0%} of it"
-    return f"{taken or 'No '}{plan} exceeds {format_figure(most)} tokens/s; {reached}"
+    job = is_job(answer)
+    if job and answer.job_tokens_per_s > most:
+        reached += ", and more over the job, whose requests are in step"
+    steady = " steady" * job
+    return f"{taken or 'No '}{plan} exceeds {format_figure(most)} tokens/s{steady}; {reached}"
 
 
 def _more(answer: Answer) -> Iterator[str]:

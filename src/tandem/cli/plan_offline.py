@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tandem.cli.folded import print_folded
 from tandem.cli.plan_beside import sensitivity_lines
 from tandem.cli.plan_exposure import exposure_json, exposure_text
 from tandem.cli.plan_gantt import cycle_json, gantt_text
@@ -56,8 +57,7 @@ class OfflinePrinting:
 
     def plan(self, found: OfflineAnswer) -> None:
         """It is found."""
-        lines = offline_plan_text(self._model, self._workload, found, self._basis)
-        print("\n".join(lines), flush=True)
+        print_folded(offline_plan_text(self._model, self._workload, found, self._basis))
 
     def beside(self, found: OfflineAnswer, output: Path | None, cycle: Cycle | None) -> None:
         """All the rest is known.
@@ -66,9 +66,9 @@ class OfflinePrinting:
             output: file that the plan has been written to.
             cycle: to be shown as well.
         """
-        print("\n".join(offline_beside_text(self._model, found, output)))
+        print_folded(offline_beside_text(self._model, found, output))
         if cycle is not None:
-            print("\n".join(["", *gantt_text(cycle, "One pass over a block")]))
+            print_folded(["", *gantt_text(cycle, "One pass over a block")])
 
     def whole(self, found: OfflineAnswer, cycle: Cycle | None) -> None:
         """All of it, as one object."""

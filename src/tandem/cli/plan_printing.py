@@ -1,11 +1,11 @@
 """A plan's answer, printed as it becomes known."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from tandem.cli.folded import folded
+from tandem.cli.folded import print_folded
 from tandem.planner.answer import Answer
 from tandem.spec.workload import Workload
 
@@ -41,9 +41,9 @@ class PlanPrinting:
         from tandem.cli.plan_text import better_plan_text, plan_text
 
         if self._has_told:
-            self._print(better_plan_text(answer, self._basis))
+            print_folded(better_plan_text(answer, self._basis))
         else:
-            self._print(plan_text(self._model, self._workload, answer, self._basis))
+            print_folded(plan_text(self._model, self._workload, answer, self._basis))
         self._has_told = True
 
     def beside(self, answer: Answer, flags: Sequence[str], output: Path | None) -> None:
@@ -55,8 +55,4 @@ class PlanPrinting:
         """
         from tandem.cli.plan_beside import beside_text
 
-        self._print(beside_text(self._model, answer, flags, output))
-
-    @staticmethod
-    def _print(lines: Iterable[str]) -> None:
-        print("\n".join(folded(lines)), flush=True)
+        print_folded(beside_text(self._model, answer, flags, output))

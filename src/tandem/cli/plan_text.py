@@ -168,7 +168,7 @@ def _prediction(answer: Answer) -> Iterator[str]:
         yield from _tpots(answer, rates, steady)
     yield f"  a mean request         {request}"
     close = most < given * (1 + _FLAT) or arrivals is not None
-    two = bool(rates.edges_s) and arrivals is None
+    two = is_job(answer)
     kept_up = " steady" if two else ""
     bound = "" if close else f", at most {format_figure(most)} with this placement"
     yield f"  throughput             {format_figure(given)} tokens/s{kept_up}{one}{bound}"
@@ -190,6 +190,11 @@ def _by_lane(main_s: float | None, cohort_s: float | None) -> str:
     if cohort_s is not None:
         parts.append(f"{format_duration(cohort_s)} in cohorts")
     return "; ".join(parts)
+
+
+def is_job(answer: Answer) -> bool:
+    """Whether a job's tokens per second are told beside those of its steady state."""
+    return answer.arrivals is None and bool(answer.seen.edges_s)
 
 
 def throughput(answer: Answer) -> float:
@@ -238,7 +243,8 @@ def _limits(answer: Answer) -> Iterator[str]:
     for name, share in () if alone else prediction.busy:
         length = round(min(1.0, share) * _WIDTH)
         yield f"  {name:<24}{'█' * length:·<{_WIDTH}} {share:4.0%}"
-    name, share = prediction.bottleneck
-    waits = "" if share > 0.9 else "; the rest is waiting for one another"
+    share = f"{prediction.bottleneck[1]:.0%}"
+    busiest = " and ".join(name for name, part in prediction.busy if f"{part:.0%}" == share)
+    waits = "" if prediction.bottleneck[1] > 0.9 else "; the rest is waiting for one another"
     if not alone:
-        yield f"Limited by: {name}, busy {share:.0%} of the time{waits}"
+        yield f"Limited by: {busiest}, busy {share} of the time{waits}"

@@ -9,5 +9,6 @@ def described(question: Question, option: Option) -> str:
     candidate, layers = option.candidate, question.model.num_layers
     if question.host_only:
         rows = "1 request" if candidate.rows == 1 else f"{candidate.rows} requests"
-        return f"the host alone: {candidate.elsewhere.describe(layers)}, {rows}"
+        weights = candidate.elsewhere.describe(layers)
+        return f"the host alone: {weights}, {rows}{candidate.steps_text}"
     return candidate.describe(layers)

@@ -209,9 +209,11 @@ def _tpot_bound_s(goal: GoalOptions, lengths: "Lengths") -> float | None:
 
 def pinned_bytes(text: str | None) -> int | None:
     """Of host memory, what may be pinned at most; None: any of it."""
-    from tandem.spec.units import parse_size
+    from tandem.spec.units import parse_size_with_unit
 
-    return None if text is None else parse_size(text, param="pinned_memory")
+    if text is None:
+        return None
+    return parse_size_with_unit(text, param="pinned_memory", allows_nothing=True)
 
 
 def _memories(hardware: "PlanHardware", memory: MemoryOptions) -> tuple[int, int]:

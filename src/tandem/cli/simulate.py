@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from tandem.cli.folded import print_folded
 from tandem.cli.option_groups import grouped
 from tandem.cli.planning import refuse_beside_trace, refuse_beside_workload, refuse_rate_of_one
 from tandem.cli.planning_options import (
@@ -106,7 +107,7 @@ def simulate(
     if as_json:
         print(json.dumps(runs_json(model, flag, made, hardware.basis)))
     else:
-        print("\n".join(runs_text(model, flag, made, hardware.basis)))
+        print_folded(runs_text(model, flag, made, hardware.basis))
 
 
 def _rate_flag(served: ServedOptions) -> str | None:

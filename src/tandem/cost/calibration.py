@@ -8,9 +8,10 @@ exponentially in its logarithm, within bounds.
 import math
 from dataclasses import asdict, astuple, dataclass, replace
 
+from tandem.cost.page_price import CopyTimes, PagePrice
 from tandem.cost.prediction_ratios import PredictionRatios, RatioCounter
 from tandem.cost.staircase import Staircase
-from tandem.cost.step_prices import AttentionPrice, CopyTimes, PagePrice, StepPrices, TermTimes
+from tandem.cost.step_prices import AttentionPrice, StepPrices, TermTimes
 
 _ACCELERATOR_RATE = 0.1  # nobody else uses it: after fifty observations, 99% of the way
 _HOST_RATE = 0.5  # others come and go, and rows on the host are seen to in some steps only

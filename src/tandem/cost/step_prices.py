@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tandem.cost.hand_overs import NO_HAND_OVERS, HandOver, HandOvers, kind_of
+from tandem.cost.page_price import PagePrice
 from tandem.cost.staircase import Staircase
+from tandem.cost.step_sides import StageTimes, StepSides
 
 
 class TierWork(NamedTuple):
@@ -75,30 +77,6 @@ class TermTimes(NamedTuple):
     host_s: float = 0.0
 
 
-class StepSides(NamedTuple):
-    """Seconds of a step by who is at work, each by itself.
-
-    Attributes:
-        cpu_s: attention on the CPU. main_s: the accelerator's for the main lane. stages_s: for each
-            cohort.
-    """
-
-    cpu_s: float
-    main_s: float
-    stages_s: tuple[float, ...]
-
-
-class CopyTimes(NamedTuple):
-    """Seconds of one program's copies of KV blocks; 0: there are none.
-
-    Attributes:
-        in_s: to the accelerator. out_s: to the host.
-    """
-
-    in_s: float = 0.0
-    out_s: float = 0.0
-
-
 class StepForecast(NamedTuple):
     """A step as it is predicted.
 
@@ -154,29 +132,6 @@ class AttentionPrice:
 
 
 @dataclass(frozen=True, slots=True)
-class PagePrice:
-    """Of copies of whole KV blocks, all layers, over the link.
-
-    Attributes:
-        start_in_s: of each copy to the accelerator. block_in_s: of each block in it.
-        start_out_s, block_out_s: likewise to the host.
-    """
-
-    start_in_s: float
-    block_in_s: float
-    start_out_s: float
-    block_out_s: float
-
-    def in_s(self, blocks: int) -> float:
-        """Bringing blocks to the accelerator; 0 for none."""
-        return self.start_in_s + blocks * self.block_in_s if blocks else 0.0
-
-    def out_s(self, blocks: int) -> float:
-        """Bringing them to the host."""
-        return self.start_out_s + blocks * self.block_out_s if blocks else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class StepPrices:
     """Of one engine's steps.
 
@@ -212,7 +167,7 @@ class StepPrices:
     _known_prompts: dict[int, float] = field(
         init=False, repr=False, compare=False, default_factory=lambda: {}
     )
-    _known_stages: dict[tuple[int, int], "_StageTimes"] = field(
+    _known_stages: dict[tuple[int, int], StageTimes] = field(
         init=False, repr=False, compare=False, default_factory=lambda: {}
     )
 
@@ -316,7 +271,7 @@ class StepPrices:
         own, shared = cohort.passes, cohort.visits - cohort.passes
         return own * times.alone_s + shared * times.shared_s + cohort.tokens * times.head_s
 
-    def _stage_times(self, rows: int, tokens: int) -> "_StageTimes":
+    def _stage_times(self, rows: int, tokens: int) -> StageTimes:
         """Of a cohort of so many rows; in a step the same are asked for again and again."""
         known = self._known_stages.get((rows, tokens))
         if known is None:
@@ -324,15 +279,7 @@ class StepPrices:
                 self._known_stages.clear()
             merge_s = self.merge.at(rows)
             shared_s = self.layer.at(tokens + rows) - self.layer.at(tokens)
-            known = self._known_stages[rows, tokens] = _StageTimes(
+            known = self._known_stages[rows, tokens] = StageTimes(
                 self.layer.at(rows) + merge_s, shared_s + merge_s, self.head.at(rows)
             )
         return known
-
-
-class _StageTimes(NamedTuple):
-    """A layer's stages of a cohort: in a pass of its own, beside others; and its head."""
-
-    alone_s: float
-    shared_s: float
-    head_s: float

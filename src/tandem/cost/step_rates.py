@@ -3,6 +3,7 @@
 from collections import Counter
 
 from tandem.cost.expert_use import ExpertUse
+from tandem.cost.page_price import PagePrice
 from tandem.cost.placed_sweep import mixture_times, predicted_sweep_s
 from tandem.cost.quantized import PreciseStage, gpu_kernels
 from tandem.cost.rates import HOST_OPERATION_S, DeviceRates, accelerator_rates, d2h_rates, h2d_rates
@@ -17,7 +18,7 @@ from tandem.cost.stage import (
     staged_qkv_bytes,
 )
 from tandem.cost.staircase import Staircase
-from tandem.cost.step_prices import AttentionPrice, PagePrice, StepPrices
+from tandem.cost.step_prices import AttentionPrice, StepPrices
 from tandem.cost.sweep_time import layer_times
 from tandem.plan.online import OnlinePlan
 from tandem.plan.weights import homes_by_layer, resident_experts

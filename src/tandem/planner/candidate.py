@@ -209,8 +209,12 @@ class Candidate(NamedTuple):
         parts = [f"{_requests(self.device_rows)} on the accelerator"] if self.device_rows else []
         if self.host_rows:
             parts.append(self._hosted())
-        steps = f", steps of at most {self.step_tokens} tokens" if self.step_tokens else ""
-        return f"{self.strategy}: {weights}, {' + '.join(parts)}{steps}"
+        return f"{self.strategy}: {weights}, {' + '.join(parts)}{self.steps_text}"
+
+    @property
+    def steps_text(self) -> str:
+        """For people, behind the rest of it: their size, if it is not the usual one."""
+        return f", steps of at most {self.step_tokens} tokens" if self.step_tokens else ""
 
     def _hosted(self) -> str:
         if self.device_share:

@@ -121,8 +121,9 @@ class InStep:
         if chosen is None or not is_in_step(self._search.question):
             return chosen
         found = self._of_choice(policy, chosen)
+        told = _simplest(found)
         if tell is not None:
-            tell(_simplest(found))
+            tell(told)
         for less in _within(policy):
             # what ranks best there may be far from all that was changed here
             best = self._search.best_seen(less)
@@ -134,7 +135,7 @@ class InStep:
             alone = self._search.choice(less, alone=True) if near else None
             if alone is not None:
                 found = _best_first([*found, *self._of_choice(less, alone)])
-        return _simplest(found)
+        return _in_place_of(told, _simplest(found))
 
     def _of_choice(self, policy: Policy, chosen: Option) -> list[Option]:
         known = [*self._seen_closely, *self._alone(policy, chosen)]
@@ -220,9 +221,8 @@ class InStep:
         if not is_in_step(self._search.question):
             return None
         found = [chosen, *self._looked_at(known, policy)]
-        best = _simplest(found)
-        as_fast = chosen.tokens_per_s >= AS_FAST * best.tokens_per_s
-        return None if as_fast and as_simple(chosen, best) else best
+        best = _in_place_of(chosen, _simplest(found))
+        return None if best is chosen else best
 
     def alternatives(self, policy: Policy, chosen: Option) -> Iterator[Option]:
         """The best option of other kinds, best first, among them those that are least alike; some
@@ -362,6 +362,14 @@ def _simplest(options: Sequence[Option]) -> Option:
     """Of those whose jobs take about as long as the shortest."""
     least = AS_FAST * max(option.tokens_per_s for option in options)
     return min((each for each in options if each.tokens_per_s >= least), key=complexity)
+
+
+def _in_place_of(told: Option, best: Option) -> Option:
+    """The best, unless what was told is as good to what predictions tell: then it need not be told
+    anew.
+    """
+    as_fast = told.tokens_per_s >= AS_FAST * best.tokens_per_s
+    return told if as_fast and as_simple(told, best) else best
 
 
 def _near_first(options: Iterable[Option]) -> list[Option]:

@@ -27,6 +27,7 @@ def busy_shares(question: Question, sweep: SweepTime) -> tuple[tuple[Resource, f
         ("accelerator", sweep.accelerator_s / sweep.period_s),
         ("host processor", sweep.cpu_s / sweep.period_s),
         ("link to the accelerator", sweep.h2d_s / sweep.period_s),
+        ("link to the host", sweep.d2h_s / sweep.period_s),
         ("host memory", sweep.dram_bytes / sweep.period_s / dram),
     ]
     if question.host_only:  # it is the device

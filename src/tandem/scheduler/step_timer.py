@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tandem.cost.calibration import Calibrator
-from tandem.cost.step_prices import CohortWork, CopyTimes, StepPrices, StepWork, TermTimes
+from tandem.cost.page_price import CopyTimes
+from tandem.cost.step_prices import CohortWork, StepPrices, StepWork, TermTimes
 from tandem.plan.events import StepTimes
 from tandem.plan.program import OpKind, Queue, StepProgram
 from tandem.scheduler.proposal import StepProposal

@@ -83,18 +83,20 @@ def parse_limit(text: str, *, param: str | None = None) -> int:
     return size
 
 
-def parse_size_with_unit(text: str, *, param: str | None = None) -> int:
+def parse_size_with_unit(
+    text: str, *, param: str | None = None, allows_nothing: bool = False
+) -> int:
     """`parse_size` for people who may mean GiB: a bare number is refused.
 
     Raises:
-        ConfigError: not a size, no unit, or nothing at all.
+        ConfigError: not a size, no unit, or nothing at all, unless that is allowed.
     """
     size = _parse_size(text, param, "12GiB or 800MiB")
     if text.strip()[-1].isdigit():
         raise ConfigError(
             f"'{text}' has no unit{_of(param)}; write for example {text.strip()}GiB", param=param
         )
-    if size == 0:
+    if size == 0 and not allows_nothing:
         raise ConfigError(
             f"'{text}' is no memory at all{_of(param)}; write for example 12GiB", param=param
         )

@@ -175,3 +175,9 @@ def test_a_batch_job_is_drawn_as_a_picture(commands: Commands, tmp_path: Path) -
     assert (ran.status, ran.err) == (0, "")
     assert file.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert "If one number is wrong, or two" in ran.out
+
+
+def test_a_bound_on_pinned_memory_has_a_unit(commands: Commands) -> None:
+    ran = commands.run(*PLAN, "--pinned-memory", "5")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err.startswith("tandem: error: '5' has no unit (--pinned-memory)")

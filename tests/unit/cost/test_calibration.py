@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from tests.support.step_prices import round_prices
 
 from tandem.cost.calibration import Calibrator, TermFactors, scaled
+from tandem.cost.page_price import CopyTimes
 from tandem.cost.prediction_ratios import RATIO_BOUNDS
-from tandem.cost.step_prices import CopyTimes, StepWork, TermTimes, TierWork
+from tandem.cost.step_prices import StepWork, TermTimes, TierWork
 
 PRICES = round_prices(4, layer_s=1.0, device_key_s=0.01, host_key_s=0.1, block_s=0.5)
 WORK = StepWork(8, 0, 8, TierWork(4, 100, 100), TierWork(4, 100, 100))

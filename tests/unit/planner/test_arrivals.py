@@ -1,6 +1,7 @@
 """How long jobs take, and what requests see that come over time."""
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from tests.unit.planner.questions import ask, over_time
@@ -198,3 +199,28 @@ def test_what_is_told_of_many_requests_is_of_the_first_of_them(
     assert whole.job_s > question.lengths.duration_s
     assert first.job_s is None
     assert whole.ttft_s == pytest.approx(first.ttft_s, rel=0.2)
+
+
+@pytest.mark.parametrize("rush_last", [False, True])
+def test_a_first_token_is_told_as_the_least_where_those_that_come_late_wait_longer(
+    rush_last: bool,
+) -> None:
+    """However few come in the mean: of a rush that is over nobody waits any more."""
+    question = ask("llama-3.1-8b", "a10g", prompt="300", generate="8", requests=800)
+    best = Search(question).best(AUTO)
+    assert best is not None
+    rates = best.prediction.rates
+    each_s = 8 / rates.tokens_per_s
+    gaps_s = [3 * each_s] * 600
+    gaps_s = gaps_s + [each_s / 3] * 200 if rush_last else [each_s / 3] * 200 + gaps_s
+    arrivals_s = accumulate(gaps_s, initial=0.0)
+    shapes = tuple(
+        replace(shape, arrival_s=arrival_s)
+        for shape, arrival_s in zip(question.lengths.shapes, arrivals_s, strict=False)
+    )
+    rush = replace(question, lengths=Lengths.of(Workload("requests", shapes)))
+    search = Search(rush)
+    found = at_arrivals(search.predictor, search.footprint, best.candidate, rates)
+    assert found is not None
+    assert found.tokens_per_s < 0.5 * rates.tokens_per_s
+    assert found.ttft_is_least == rush_last

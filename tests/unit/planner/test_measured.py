@@ -102,8 +102,12 @@ def test_counted_work_takes_what_its_means_take() -> None:
     assert counted(AttentionWork(0, 0, 0)) == 0
 
 
-def test_a_prompt_s_attention_takes_the_rate_of_products() -> None:
-    question = ask(short(LLAMA, 2), measured=MEASURED)
+def test_a_prompt_s_attention_takes_the_rate_of_the_fastest_products() -> None:
+    slow, *others = MEASURED.linear
+    seconds = tuple(tuple(10 * each for each in row) for row in slow.surface.seconds)
+    slower = replace(slow, surface=replace(slow.surface, seconds=seconds))
+    measured = replace(MEASURED, linear=(slower, *others))
+    question = ask(short(LLAMA, 2), measured=measured)
     demands = Demands(question, Footprint(question).page)
     sweep = sweep_template(2, (LaneShape(device=False, host=True),))
     (attend, *_) = [op for op in sweep.ops if op.queue is Queue.CPU and op.kind is OpKind.ATTEND]

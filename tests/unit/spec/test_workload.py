@@ -223,6 +223,7 @@ def test_durations_and_sizes_need_units() -> None:
         parse_size_with_unit("-3GiB")
     with pytest.raises(ConfigError, match="'0GiB' is no memory at all"):
         parse_size_with_unit("0GiB")
+    assert parse_size_with_unit("0GiB", allows_nothing=True) == 0
 
 
 @pytest.mark.parametrize("parse", [parse_size, parse_size_with_unit])
