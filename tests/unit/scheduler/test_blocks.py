@@ -201,6 +201,18 @@ def test_nobody_enters_a_block_that_drains() -> None:
     assert [each.request_id for each in scheduler.hand_over().waiting] == ["c"]
 
 
+def test_another_plan_goes_on_with_the_numbers_of_arrivals() -> None:
+    """Seeds of requests without one derive from them."""
+    plan = small_plan(RESIDENT, batches=1, resident_rows=2)
+    before, after = scheduler_of(plan), scheduler_of(plan)
+    before.add(asked("a"))
+    before.add(asked("b"))
+    after.take_over(before.hand_over())
+    after.add(asked("c"))
+    assert [each.arrival for each in after.waiting] == [0, 1, 2]
+    assert len({each.seed for each in after.waiting}) == 3
+
+
 def test_those_that_are_left_are_gathered_when_nobody_waits() -> None:
     """Where the CPU computes layers, whose weights it reads once for each batch."""
     plan = small_plan(LENT, cpu_layers=(2, 3), batches=3, resident_rows=2)
