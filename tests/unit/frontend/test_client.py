@@ -328,13 +328,17 @@ def test_closing_leaves_no_process_and_no_descriptor() -> None:
     assert own.num_fds() == before
 
 
-def test_the_child_dies_with_its_parent() -> None:
+def test_the_child_dies_with_its_parent_and_says_nothing_of_it() -> None:
     program = textwrap.dedent(
         f"""
         import os, signal
         from tandem.engine.clients.process_client import ProcessClient
         from tandem.spec.config import EngineConfig
+        from tandem.spec.request import EngineRequest
+        from tandem.spec.sampling import SamplingParams
         client = ProcessClient({FACTORY!r}, EngineConfig("fake"))
+        mailbox = client.submit(EngineRequest("a", ({FOREVER_TOKEN},), SamplingParams()))
+        next(iter(client.stream(mailbox)))
         print(client.pid, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
         """
@@ -348,6 +352,7 @@ def test_the_child_dies_with_its_parent() -> None:
     )
     # `communicate` returns only when the child, which inherited standard error, has ended too.
     assert result.returncode == -signal.SIGKILL
+    assert result.stderr == ""
     pid = int(result.stdout)
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 

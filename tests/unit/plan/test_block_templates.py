@@ -389,6 +389,18 @@ def test_the_cpu_has_a_batch_before_others_begin_where_nothing_comes(mlps: bool)
         assert first[1].lanes == (1,) or first[2].lanes == (1,)
 
 
+def test_the_cpu_s_results_come_before_keys_and_values_of_the_next_layer() -> None:
+    """Which are wanted later, and are many bytes more."""
+    shape = BlockShape(3, 2, resident=False, streamed=True, cpu=True)
+    ops = [op for op in block_template(shape).ops if op.queue is Queue.H2D]
+    assert [(op.part, op.layer, op.lanes) for op in ops] == [
+        (part, layer, (batch,))
+        for done, following in ((0, 1), (1, 2), (2, 0))
+        for batch in range(2)
+        for part, layer in ((Part.PARTIAL, done), (Part.CACHE, following))
+    ]
+
+
 def test_weights_in_parts_have_a_layer_s_time_to_come_where_layers_overlap() -> None:
     """What a part takes the place of has been used a layer of all batches before it is wanted."""
     template = block_template(replace(OVERLAPPING, weights_in_parts=True))

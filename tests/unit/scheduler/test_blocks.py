@@ -12,6 +12,7 @@ from tandem.plan.offline import OfflinePlan
 from tandem.plan.program import StepProgram
 from tandem.plan.weights import Home
 from tandem.scheduler.blocks.block_scheduler import BlockScheduler
+from tandem.scheduler.blocks.places import KVHome
 from tandem.scheduler.config import SchedulerConfig
 from tandem.spec.errors import ContextLengthError, EngineDeadError, OverloadError, RequestError
 from tandem.spec.request import EngineRequest, FinishReason, RequestOutput
@@ -20,6 +21,7 @@ from tandem.spec.tier import Tier
 
 RESIDENT: tuple[Home, ...] = ("resident",) * 4
 STREAMED: tuple[Home, ...] = ("streamed",) * 4
+LENT: tuple[Home, ...] = ("host",) * 4
 
 
 def scheduler_of(plan: OfflinePlan, *, queued: int | None = None, **more: int) -> BlockScheduler:
@@ -33,8 +35,9 @@ def scheduler_of(plan: OfflinePlan, *, queued: int | None = None, **more: int) -
     return BlockScheduler(plan, config, vocab_size=50, eos_ids=(2,), **more)
 
 
-def asked(name: str, length: int = 4, count: int = 3) -> EngineRequest:
-    return EngineRequest(name, (7,) * length, SamplingParams(max_tokens=count, temperature=0.0))
+def asked(name: str, length: int = 4, count: int = 3, priority: int = 0) -> EngineRequest:
+    params = SamplingParams(max_tokens=count, temperature=0.0)
+    return EngineRequest(name, (7,) * length, params, priority=priority)
 
 
 def answer(scheduler: BlockScheduler, program: StepProgram, token: int = 9) -> list[RequestOutput]:
@@ -175,6 +178,70 @@ def test_the_longest_go_first_unless_they_keep_others_out() -> None:
     assert {output.request_id for output in answer(scheduler, prompts)} == {"b", "d"}
     order = [output.request_id for output in _finished(scheduler)]
     assert order == ["d", "e", "b", "c", "a"]
+
+
+def test_a_higher_priority_goes_first_though_it_keeps_others_out() -> None:
+    plan = replace(small_plan(RESIDENT, batches=1, resident_rows=3), device_blocks=2)
+    scheduler = scheduler_of(plan)
+    for name, length, priority in (("b", 4, 1), ("c", 4, 1), ("a", 17, 0)):
+        scheduler.add(asked(name, length, count=2, priority=priority))
+    assert [output.request_id for output in _finished(scheduler)] == ["a", "b", "c"]
+
+
+def test_nobody_enters_a_block_that_drains() -> None:
+    scheduler = scheduler_of(small_plan(RESIDENT, batches=1, resident_rows=2))
+    for name, count in (("a", 4), ("b", 1), ("c", 1)):
+        scheduler.add(asked(name, count=count))
+    answer(scheduler, scheduler.schedule()[0])
+    scheduler.drains = True
+    while programs := scheduler.schedule():
+        assert [(each.template.name, lanes_of(each)) for each in programs] == [("block", [1])]
+        answer(scheduler, programs[0])
+    assert scheduler.is_empty
+    assert [each.request_id for each in scheduler.hand_over().waiting] == ["c"]
+
+
+def test_another_plan_goes_on_with_the_numbers_of_arrivals() -> None:
+    """Seeds of requests without one derive from them."""
+    plan = small_plan(RESIDENT, batches=1, resident_rows=2)
+    before, after = scheduler_of(plan), scheduler_of(plan)
+    before.add(asked("a"))
+    before.add(asked("b"))
+    after.take_over(before.hand_over())
+    after.add(asked("c"))
+    assert [each.arrival for each in after.waiting] == [0, 1, 2]
+    assert len({each.seed for each in after.waiting}) == 3
+
+
+def test_those_that_are_left_are_gathered_when_nobody_waits() -> None:
+    """Where the CPU computes layers, whose weights it reads once for each batch."""
+    plan = small_plan(LENT, cpu_layers=(2, 3), batches=3, resident_rows=2)
+    scheduler = scheduler_of(plan)
+    for i, count in enumerate((9, 9, 9, 2, 2, 2)):
+        scheduler.add(asked(str(i), count=count))
+    assert plan.shape.batches_part
+    answer(scheduler, scheduler.schedule()[0])
+    seen: list[list[int]] = []
+    for _ in range(2):
+        (program,) = scheduler.schedule()
+        seen.append(lanes_of(program))
+        answer(scheduler, program)
+    assert seen == [[2, 2, 2], [2, 1, 0]]
+
+
+@pytest.mark.parametrize(("pinned", "streamed"), [(10, 0), (30, 2)])
+def test_only_what_is_pinned_comes_to_be_streamed(pinned: int, streamed: int) -> None:
+    plan = small_plan(STREAMED, batches=1, streamed_rows=1, cpu_rows=2)
+    scheduler = scheduler_of(replace(plan, pinned_blocks=pinned))
+    for i in range(2):
+        scheduler.add(asked(str(i), count=9))
+    answer(scheduler, scheduler.schedule()[0])
+    places = scheduler.places
+    rows = places.rows.owned()
+    assert (places.home[rows] == KVHome.CPU).all()
+    scheduler.share(3)
+    scheduler.check()
+    assert int((places.home[rows] == KVHome.STREAMED).sum()) == streamed
 
 
 def _finished(scheduler: BlockScheduler) -> Iterator[RequestOutput]:

@@ -4,6 +4,7 @@ FD is an inherited, connected Unix socket. The parent's death shows as its end o
 closing, whatever killed it; the engine then ends within `_ORPHAN_GRACE_S`.
 """
 
+import contextlib
 import importlib
 import logging
 import os
@@ -67,7 +68,7 @@ def _build(channel: Channel, factory: str, config_json: str) -> Core:
 
 
 def _serve(channel: Channel, parent: "_ParentWatch", core: Core) -> int:
-    driver = EngineDriver(core, lambda event: channel.send(*pack_event(event)))
+    driver = EngineDriver(core, lambda event: _tell(channel, *pack_event(event)))
     parent.attach(driver)
     channel.send("ready")
     try:
@@ -134,7 +135,13 @@ class _ParentWatch:
                 raise ValueError(f"unknown message {message[0]!r}")
 
     def _answer(self, number: int, stats: dict[str, Any]) -> None:
-        self._channel.send("stats", number, stats)
+        _tell(self._channel, "stats", number, stats)
+
+
+def _tell(channel: Channel, *message: object) -> None:
+    """To a parent that may be gone: its watch ends the loop then, and nothing has failed here."""
+    with contextlib.suppress(ConnectionError):
+        channel.send(*message)
 
 
 if __name__ == "__main__":
