@@ -51,7 +51,7 @@ def test_no_sweep_that_waits_for_the_cpu_is_shorter(
     homes: tuple[LayerHome, LayerHome] = ("resident", "streamed")
     counts = [sum(comes == there for _, _, comes in sweep) for there in (False, True)]
     stage_s = [sum(s for s, _, comes in sweep if comes == there) for there in (False, True)]
-    priced = {
+    priced: dict[LayerHome, LayerPrice] = {
         home: LayerPrice(seconds / max(1, count))
         for home, seconds, count in zip(homes, stage_s, counts, strict=True)
     }

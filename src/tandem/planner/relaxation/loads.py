@@ -48,7 +48,7 @@ def loads_of(prices: Prices, layer: Mapping[LayerHome, LayerPrice], prompt_token
     Args:
         layer: prices by home, as the sweep uses it.
     """
-    lent, movable = [home for home in layer if home in _LENT], prices.question.movable_layers
+    lent, movable = _LENT.intersection(layer), prices.question.movable_layers
     if not lent or prompt_tokens or movable <= STREAM_SLOTS:
         return Loads()
     loads = [layer[streamed(home)] for home in lent]
