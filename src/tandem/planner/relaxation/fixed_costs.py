@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.passing import LEAST_PROMPTS_HERE
 from tandem.planner.relaxation.attention_shares import Carried
+from tandem.planner.relaxation.mean_rows import beyond
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import SweepKind
@@ -114,7 +115,7 @@ def carried_by(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> Carried
     if way.reads_anywhere:
         most = 1.0
     elif way.has_cohort:
-        through = rows.through.most + prices.beyond(way, rows)
+        through = rows.through.most + beyond(prices, way, rows)
         most = through / prices.served(way, through, rows.cohort.least)
     only_device = way.strategy == "gpu-only"
     return Carried(

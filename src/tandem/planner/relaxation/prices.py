@@ -26,6 +26,7 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
 from tandem.planner.relaxation.ended import Between, Served, decoding_per_sweep, ended_per_sweep
 from tandem.planner.relaxation.layer_prices import LayerPrices
+from tandem.planner.relaxation.mean_rows import beyond
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import Span, SweepKind, alone_kinds, steady_kinds
 from tandem.planner.relaxation.way import Way
@@ -262,22 +263,7 @@ class Prices:
 
     def served_key(self, way: Way, rows: Rows) -> ServedKey:
         """What tokens of sweeps hang on."""
-        return self.sweeps_per_token(way), self.beyond(way, rows), rows
-
-    def beyond(self, way: Way, rows: Rows) -> float:
-        """Rows in the mean beyond the most of a range, at most up to the next whole number, which
-        begins another one: with all layers on the accelerator, as many as its memory has room for.
-        """
-        most = rows.through.most
-        if not (self.rows_vary and most):
-            return 0.0
-        if way.homes != ("resident",):
-            return 1.0
-        footprint, layers = self.footprint, self.question.movable_layers
-        used = self.fixed_bytes(way, most, rows.cohort.least, rows.step_tokens)
-        used += layers * footprint.layer_bytes - footprint.embedding_bytes
-        held = (self.question.device_bytes - used) / self.row_bytes
-        return min(1.0, max(0.0, held - most))
+        return self.sweeps_per_token(way), beyond(self, way, rows), rows
 
     def _find_span(self, way: Way, rows: Rows) -> Span:
         through, cohort = rows.through, rows.cohort
@@ -288,7 +274,7 @@ class Prices:
         )
         decoding = self._decode(rows)
         ended = ended_per_sweep(self.question, rows, served)
-        sweeps, more = self.question.lengths.decode_sweeps, self.beyond(way, rows)
+        sweeps, more = self.question.lengths.decode_sweeps, beyond(self, way, rows)
         return Span(
             ended.least * sweeps,
             ended.most * sweeps * (1 + more / served.most),
