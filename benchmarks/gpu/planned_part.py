@@ -122,7 +122,8 @@ def _add_gains(
     )
     alone = _executed(cell, _ALONE, found)
     rates = replace(question, measured=None)
-    most = Ceilings(rates, Footprint(rates), POLICIES["auto"]).ceiling().tokens_per_s
+    ceilings = Ceilings(rates, Footprint(rates), POLICIES["auto"], executed=True)
+    most = ceilings.ceiling().tokens_per_s
     for policy in policies:
         rate = executed_per_s(found, case, policy)
         if policy != _ALONE and rate is not None:

@@ -50,6 +50,7 @@ class FakeStats:
     ways: dict[str, int] = field(default_factory=dict)
     cohort_joins: int = 0
     cohort_waits: int = 0
+    mixed_returns: int = 0
     device_attention_tokens: int = 0
     host_attention_tokens: int = 0
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
@@ -102,6 +103,7 @@ class FakeCore:
     step_s: float = 0.0
     step_gate: threading.Semaphore | None = None
     preemptions: int = 0
+    mixed_returns: int = 0
     ways: dict[str, int] = field(default_factory=dict)
     host_attention_tokens: int = 0
     tiers: tuple[FakeTierStats, ...] = (FakeTierStats(),)
@@ -202,6 +204,7 @@ class FakeCore:
             self._finished,
             os.getpid(),
             preemptions=self.preemptions,
+            mixed_returns=self.mixed_returns,
             ways=self.ways,
             host_attention_tokens=self.host_attention_tokens,
             prefix=self.prefix,

@@ -24,7 +24,7 @@ def planned_of(card: str, model: str, load: Load, policy: str) -> tuple[OnlineCe
     ("model", "load", "policy", "beyond"),
     [
         ("llama-3.1-8b", Load(1, 1000), "gpu-only", 0.05),
-        # who is preempted goes on on the host where that has room, which no plan counts on
+        # more run than are counted, of whom memory holds as many as it does in the mean
         ("llama-2-7b", Load(1, 1000), "auto", 0.08),
         ("llama-2-7b", Load(512, 512), "auto", 0.05),
     ],

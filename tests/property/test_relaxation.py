@@ -91,6 +91,23 @@ def test_no_candidate_exceeds_the_bound_of_its_rows_in_closed_form_or_in_virtual
 
 @settings(max_examples=scaled(25))
 @given(questions(), st.data())
+def test_no_candidate_exceeds_in_virtual_time_what_bounds_executions(
+    question: Question, data: st.DataObject
+) -> None:
+    """Loads that are spared, and what the memory moves while the CPU waits, are known there."""
+    search = Search(question)
+    candidates = list(every_candidate(search, AUTO))
+    assume(candidates)
+    prices = Prices(replace(question, tpot_bound_s=None), search.footprint, executed=True)
+    for candidate in data.draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=12)):
+        found = least_shares(prices, way_of(question, candidate), rows_of(candidate))
+        assert found is not None, candidate
+        predicted = search.predictor.rates(candidate).tokens_per_s
+        assert predicted <= 1 / found.token_s * (1 + 1e-9), candidate
+
+
+@settings(max_examples=scaled(25))
+@given(questions(), st.data())
 def test_what_just_keeps_a_bound_on_time_per_token_does_not_exceed_its_programme(
     question: Question, data: st.DataObject
 ) -> None:
@@ -122,10 +139,11 @@ def test_no_candidate_of_a_policy_exceeds_its_ceiling(question: Question, name: 
 
 
 @settings(max_examples=scaled(15))
-@given(questions())
-def test_more_of_a_resource_never_lowers_the_ceiling(question: Question) -> None:
+@given(questions(), st.booleans())
+def test_more_of_a_resource_never_lowers_the_ceiling(question: Question, executed: bool) -> None:
     def most(asked: Question) -> float:
-        return Ceilings(asked, Footprint(asked), AUTO).ceiling().tokens_per_s
+        ceilings = Ceilings(asked, Footprint(asked), AUTO, executed=executed)
+        return ceilings.ceiling().tokens_per_s
 
     small = most(question)
     for change, larger in larger_machines(question):
@@ -191,7 +209,7 @@ def test_a_range_is_bounded_by_no_less_than_its_members(
     question: Question, data: st.DataObject
 ) -> None:
     assume(question.objective == "throughput" and question.max_rows > 2)
-    prices = Prices(question, Footprint(question))
+    prices = Prices(question, Footprint(question), executed=data.draw(st.booleans()))
     way = data.draw(st.sampled_from(every_way(question)))
 
     def drawn() -> tuple[Range, int]:

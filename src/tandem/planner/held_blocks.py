@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tandem.memory.growth_reserve import growth_reserve
-from tandem.planner.question import Lengths
+from tandem.planner.question import Lengths, Question
 from tandem.spec.workload import RequestShape
 
 _MARGIN = 1.0
@@ -122,6 +122,27 @@ class HeldBlocks:
         others = math.ceil((rows - 1) * self.last)
         growing = rows if self.grows else 0
         return Wants(rows, every, others, steady, self.prompt, math.ceil(self.last), growing)
+
+
+def may_run_more(question: Question, held: HeldBlocks) -> bool:
+    """Whether plans let more run on the accelerator than they count (`while_young`): how many do is
+    then decided by what they hold, of which memory has room for the mean, without a deviation.
+    """
+    bounded = question.tpot_bound_s is not None or question.objective == "latency"
+    return held.grows and question.lengths.prompts_are_rows and not bounded
+
+
+def least_mean(lengths: Lengths, block_size: int) -> float:
+    """Blocks that a request holds in the mean of the sweeps that decode its tokens, at least.
+
+    A block that has been begun is held whole, so that it is half a block more than its tokens, but
+    for those that the first and the last token begin. Where `r` tokens of the last one are in use,
+    that mean leaves out `r (size - r) / (2 size)`, summed over sweeps; of the first it counts as
+    many too much, an eighth of its size at most.
+    """
+    tokens = lengths.context_tokens
+    usual = (tokens + (block_size - 1) / 2) / block_size
+    return max(tokens / block_size, usual - block_size / 8 / max(1.0, lengths.later_tokens))
 
 
 def any_grows(shapes: Iterable[RequestShape], block_size: int) -> bool:

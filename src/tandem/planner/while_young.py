@@ -13,6 +13,7 @@ import math
 from tandem.plan.preempted import copied_unasked
 from tandem.planner.candidate import Candidate
 from tandem.planner.footprint import Footprint
+from tandem.planner.held_blocks import may_run_more
 from tandem.planner.prediction import Predictor
 from tandem.planner.question import Question
 
@@ -35,13 +36,11 @@ def more_while_young(
     those break that are preempted when all have grown, where they lie in both tiers, and beside
     prompts of more than a token, which those would read again.
     """
-    rows = candidate.device_rows
-    bounded = question.tpot_bound_s is not None or question.objective == "latency"
-    if bounded or rows <= 1 or candidate.device_share or not question.lengths.prompts_are_rows:
+    rows, held = candidate.device_rows, footprint.held
+    if rows <= 1 or candidate.device_share or not may_run_more(question, held):
         return 0
-    held = footprint.held
     younger = _YOUNGER * held.deviation * math.sqrt(rows)
-    if not held.grows or younger < held.mean:
+    if younger < held.mean:
         return 0
     blocks = footprint.device_blocks(candidate)
     if _copies(question, candidate):

@@ -1,4 +1,6 @@
-"""What the engine's steps do with requests on the host, in Prometheus' format."""
+"""What the engine's steps do with requests on the host, and with those that come back from there,
+in Prometheus' format.
+"""
 
 from typing import Any
 
@@ -27,6 +29,12 @@ class StepMetrics:
             "cohort_waits": Counter(
                 "tandem:cohort_waits",
                 "Those at which they could not, since the CPU was not done.",
+                registry=registry,
+            ),
+            "mixed_returns": Counter(
+                "tandem:mixed_returns",
+                "Preempted requests that came back computed again at their beginning, and copied "
+                "behind it.",
                 registry=registry,
             ),
             "device_attention_tokens": attended.labels("device"),

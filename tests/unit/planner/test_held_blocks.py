@@ -8,7 +8,7 @@ from statistics import mean, pstdev
 import pytest
 
 from tandem.memory.growth_reserve import growth_reserve
-from tandem.planner.held_blocks import HeldBlocks, Wants
+from tandem.planner.held_blocks import HeldBlocks, Wants, least_mean
 from tandem.planner.question import Lengths
 from tandem.spec.workload import LengthDistribution, Workload, drawn_workload
 
@@ -27,6 +27,20 @@ def counted(lengths: Lengths) -> list[int]:
         for shape in lengths.shapes
         for done in range(1, shape.generated_tokens)
     ]
+
+
+@pytest.mark.parametrize("prompt", [(1, 1), (1, 2), (64, 64), (97, 97)])
+@pytest.mark.parametrize(
+    "generate", [(900, 1100), (1000, 1000), (64, 64), (65, 65), (2, 2), (10, 200)]
+)
+def test_no_request_holds_less_than_is_counted_at_least(
+    prompt: tuple[int, int], generate: tuple[int, int]
+) -> None:
+    lengths = lengths_of(prompt, generate)
+    least, found = least_mean(lengths, SIZE), mean(counted(lengths))
+    assert least <= found
+    if generate[0] >= 900:
+        assert least > 0.998 * found
 
 
 @pytest.mark.parametrize(

@@ -103,12 +103,16 @@ def test_first_tokens_are_counted_by_whether_they_kept_the_bound(
     assert not [name for name, _ in metrics(start()) if name.startswith("tandem:first_tokens")]
 
 
-def test_preemptions_are_a_counter(start: Start) -> None:
-    core = FakeCore(preemptions=2)
+def test_preemptions_are_a_counter_and_so_are_those_that_return_in_both_ways(start: Start) -> None:
+    core = FakeCore(preemptions=2, mixed_returns=1)
     server = start(core)
-    assert metrics(server)["tandem:num_preemptions_total", None] == 2
-    core.preemptions = 5
-    assert metrics(server)["tandem:num_preemptions_total", None] == 5
+    samples = metrics(server)
+    assert samples["tandem:num_preemptions_total", None] == 2
+    assert samples["tandem:mixed_returns_total", None] == 1
+    core.preemptions, core.mixed_returns = 5, 3
+    samples = metrics(server)
+    assert samples["tandem:num_preemptions_total", None] == 5
+    assert samples["tandem:mixed_returns_total", None] == 3
 
 
 def test_overlap_is_told_only_by_engines_that_know_it(start: Start) -> None:

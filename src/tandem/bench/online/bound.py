@@ -7,6 +7,7 @@ from statistics import median
 from tandem.bench.online.window import Window
 from tandem.cost.apex.overlap import attainable_gain
 from tandem.planner.footprint import Footprint
+from tandem.planner.held_blocks import may_run_more
 from tandem.planner.option import Option
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
@@ -19,9 +20,9 @@ class Bound:
 
     Attributes:
         how: where they come from, in words.
-        of_plans: what no plan exceeds at the rates measured, by a linear programme, or by whole
-            tiles where that is less; it knows what requests on the host cost the accelerator, which
-            `1 + B_c T / KV` does not.
+        of_plans: what no plan exceeds at the rates measured, nor what is executed of it, by a
+            linear programme, or by whole tiles where that is less; it knows what requests on the
+            host cost the accelerator, which `1 + B_c T / KV` does not.
     """
 
     tokens_per_s: float
@@ -45,7 +46,8 @@ def bound_of(
 ) -> Bound:
     """Decode only, with all weights resident: `1 + B_c T / KV_gpu` times the accelerator alone.
 
-    Otherwise the linear programme's, at the rates that were measured.
+    Otherwise the linear programme's, at the rates that were measured. So it is where what requests
+    hold decides how many run, of whom more may beside the host's than alone.
 
     Args:
         read_bytes_per_s: by the host's cores, of KV.
@@ -53,11 +55,13 @@ def bound_of(
     """
     candidate = alone.candidate
     rates = replace(question, measured=None)
-    of_plans = tiled_ceiling(rates, Footprint(rates), POLICIES["auto"])
-    if not decodes_only or candidate.elsewhere.away:
+    footprint = Footprint(rates)
+    of_plans = tiled_ceiling(rates, footprint, POLICIES["auto"])
+    vary = may_run_more(rates, footprint.held)
+    if vary or not decodes_only or candidate.elsewhere.away:
         return Bound(of_plans, "a linear programme at the rates measured", of_plans)
     executed = median(window.tokens_per_s for window in windows)
-    page = Footprint(question).page
+    page = footprint.page
     row_bytes = question.lengths.context_tokens * page.bytes_per_block / page.block_size
     sweep_s = median(window.period_s for window in windows)
     gain = attainable_gain(read_bytes_per_s, sweep_s, candidate.device_rows * row_bytes)

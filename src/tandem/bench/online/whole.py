@@ -40,7 +40,7 @@ class WholeOutcome:
 
     Attributes:
         tokens_per_s: kept full, by policy.
-        ceiling: what no plan exceeds, by a linear programme.
+        ceiling: what no plan exceeds, nor what comes of it, by a linear programme.
         points: share of the requests per second that the accelerator alone completes, policies with
             the same plan, and what their requests see.
     """
@@ -84,7 +84,8 @@ def _run_cell(bench: OnlineBench, cell: OnlineCell, report: Callable[[str], None
         report(f"simulating {', '.join(policies)}")
         rates |= dict.fromkeys(policies, steady_tokens_per_s(each, cell.load, bench.window_s))
     full = rates.get(BASELINE, rates[AUTO]) / cell.load.generated_tokens
-    ceiling = Ceilings(question, Footprint(question), POLICIES[AUTO]).ceiling().tokens_per_s
+    ceilings = Ceilings(question, Footprint(question), POLICIES[AUTO], executed=True)
+    ceiling = ceilings.ceiling().tokens_per_s
     points = tuple(_points(bench.arrivals, cell, plans, full, report))
     return WholeOutcome(cell, planned, rates, ceiling, points)
 

@@ -53,11 +53,14 @@ class Carried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttentionForms:
-    """Of all layers: seconds in the chain and on the CPU, in the programme's unit, and bytes."""
+    """Of all layers: seconds in the chain and on the CPU, in the programme's unit, and bytes in the
+    host's memory, of the CPU and of copies.
+    """
 
     chain: Form
     cpu: Form
-    dram_bytes: Form
+    cpu_bytes: Form
+    copied_bytes: Form
 
 
 def attention_forms(
@@ -94,20 +97,21 @@ def attention_forms(
         fixed = way.fixed + (prices.launch_s if only_device else 0.0)
         programme.at_most([*form(way, device, device_prompts, fixed, seconds), (chain, -1.0)], 0.0)
     if only_device:
-        return AttentionForms([(chain, 1.0)], [], [])
+        return AttentionForms([(chain, 1.0)], [], [], [])
     cpu = programme.column()
     for line in prices.host:
         programme.at_most(
             [*form(line, hosted, host_prompts, line.fixed, seconds), (cpu, -1.0)], 0.0
         )
-    dram_bytes = form(prices.host_bytes, hosted, host_prompts, prices.host_bytes.fixed, 1.0)
+    cpu_bytes = form(prices.host_bytes, hosted, host_prompts, prices.host_bytes.fixed, 1.0)
     copies: Form = []
+    copied_bytes: Form = []
     if not on_cpu:
         fixed = prices.copies.fixed if carried.host_always else 0.0
         copies = form(prices.copies, hosted, host_prompts, fixed, seconds)
-        dram_bytes += form(prices.copied_bytes, hosted, host_prompts, 0.0, 1.0)
+        copied_bytes = form(prices.copied_bytes, hosted, host_prompts, 0.0, 1.0)
     programme.at_most([*copies, (cpu, 1.0), (chain, -1.0)], 0.0)
-    return AttentionForms([(chain, 1.0)], [(cpu, 1.0)], dram_bytes)
+    return AttentionForms([(chain, 1.0)], [(cpu, 1.0)], cpu_bytes, copied_bytes)
 
 
 def _keep_within(programme: Programme, column: int, part: Part, carried: Carried) -> None:

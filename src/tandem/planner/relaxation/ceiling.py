@@ -13,7 +13,7 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.bounded import Bounded, Ceiling, Start
 from tandem.planner.relaxation.cohort_times import has_closed_form, least_token_s
 from tandem.planner.relaxation.homes import LayerHome
-from tandem.planner.relaxation.prices import Prices
+from tandem.planner.relaxation.prices import Prices, ServedKey
 from tandem.planner.relaxation.rows import NO_ROWS, Range, Rows
 from tandem.planner.relaxation.shares import least_shares
 from tandem.planner.relaxation.sweep_kinds import WeightedKinds, least_ratio, weighted_kinds
@@ -50,6 +50,7 @@ class Ceilings:
         homes: that layers may have; None: those of the policy's candidates.
         steps: sizes of steps as candidates name them; None: all that the question allows.
         leaf_ratio: of the tokens that a range's sweeps serve, where it is not halved any more.
+        executed: as in `Prices`.
     """
 
     def __init__(
@@ -60,15 +61,17 @@ class Ceilings:
         homes: Sequence[LayerHome] | None = None,
         steps: Sequence[int] | None = None,
         leaf_ratio: float = LEAF_RATIO,
+        *,
+        executed: bool = False,
     ) -> None:
         # rows of a range are bounded by the fewest, and by lines: below stairs, not along them
         question = question.without_tiles()
         self._q, self._leaf_ratio = question, leaf_ratio
         self._steps = question.steps if steps is None else steps
-        self._prices = Prices(question, footprint)
+        self._prices = Prices(question, footprint, executed=executed)
         self._queue: list[tuple[float, int, Bounded | _Unsolved]] = []
         self._pushed = 0
-        self._kinds: dict[tuple[int, Rows], list[WeightedKinds]] = {}
+        self._kinds: dict[ServedKey, list[WeightedKinds]] = {}
         self.programmes = 0
         allowed = homes_of(policy, question, footprint) if homes is None else homes
         alone, layers = not question.cohorts_are_of_use, question.model.num_layers
@@ -143,7 +146,7 @@ class Ceilings:
         return least_ratio(self._weighted(way, half), self._weighted(way, whole))
 
     def _weighted(self, way: Way, rows: Rows) -> list[WeightedKinds]:
-        key = self._prices.sweeps_per_token(way), rows
+        key = self._prices.served_key(way, rows)
         found = self._kinds.get(key)
         if found is None:
             served = self._prices.span(way, rows).most_served

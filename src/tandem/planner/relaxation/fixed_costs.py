@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.planner.passing import LEAST_PROMPTS_HERE
 from tandem.planner.relaxation.attention_shares import Carried
+from tandem.planner.relaxation.mean_rows import beyond
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import SweepKind
@@ -92,7 +93,8 @@ def room_bytes(prices: Prices, way: Way, rows: Rows) -> tuple[float, float]:
         fixed += footprint.held.passing(LEAST_PROMPTS_HERE) * footprint.block_bytes
     read = footprint.disk_slots_bytes if way.reads else 0
     on_device, on_host = (read, 0) if question.host_only else (0, read)
-    held = prices.row_bytes * through if way.splits_kv else prices.held_bytes(through, rows)
+    in_mean = way.splits_kv or prices.rows_vary
+    held = prices.row_bytes * through if in_mean else prices.held_bytes(through, rows)
     return (
         question.device_bytes - fixed - on_device - held,
         question.host_bytes - on_host - prices.held_bytes(cohort, rows),
@@ -113,7 +115,7 @@ def carried_by(prices: Prices, way: Way, rows: Rows, kind: SweepKind) -> Carried
     if way.reads_anywhere:
         most = 1.0
     elif way.has_cohort:
-        through = rows.through.most
+        through = rows.through.most + beyond(prices, way, rows)
         most = through / prices.served(way, through, rows.cohort.least)
     only_device = way.strategy == "gpu-only"
     return Carried(

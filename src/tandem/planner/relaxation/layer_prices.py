@@ -30,7 +30,8 @@ class LayerPrice(NamedTuple):
     Attributes:
         chain_s: of its stages, one after the other, wherever they run.
         cpu_s: of that, on the CPU. link_s: of its weights on the link. disk_s: on the disk.
-        dram_bytes: of weights, in the host's memory.
+        dram_bytes: of weights, in the host's memory. loaded_bytes: of these, those of loads.
+        cpu_bytes: those of the CPU's stages.
         longer_there_s: by how much the chain is longer that goes by the other side of mixtures
             whose experts are on both; below 0 if it is shorter.
     """
@@ -41,6 +42,8 @@ class LayerPrice(NamedTuple):
     disk_s: float = 0.0
     dram_bytes: float = 0.0
     longer_there_s: float = 0.0
+    loaded_bytes: float = 0.0
+    cpu_bytes: float = 0.0
 
 
 class LayerPrices:
@@ -90,14 +93,16 @@ class LayerPrices:
             works = [self._one(*op, tokens, Queue.CPU) for op in _LINEAR]
             cpu_s, moved_bytes = _sum(works)
             disk_s, read_bytes = self._read(tokens) if home in ON_DISK else (0.0, 0.0)
-            return LayerPrice(cpu_s, cpu_s, 0.0, disk_s, moved_bytes + read_bytes)
+            return LayerPrice(
+                cpu_s, cpu_s, 0.0, disk_s, moved_bytes + read_bytes, cpu_bytes=moved_bytes
+            )
         if home in SHARED:
             return self._of_shared(home, tokens)
         if home == "cpu-mlp":
             return self._mlp_apart(tokens)
         # of stages on the accelerator, the host alone has the bytes in its own memory
         chain_s, moved_bytes = _sum([self._one(*op, tokens) for op in _LINEAR])
-        load_s = disk_s = 0.0
+        load_s = disk_s = loaded_bytes = 0.0
         if home in THROUGH_SLOTS:
             part = Part.MLP if home == "streamed-mlp" else Part.NONE
             load_s, loaded_bytes = _sum([self._one(OpKind.LOAD, part, tokens, Queue.WEIGHTS)])
@@ -105,7 +110,7 @@ class LayerPrices:
         if home in ON_DISK:
             disk_s, read_bytes = self._read(tokens)
             moved_bytes += read_bytes
-        return LayerPrice(chain_s, 0.0, load_s, disk_s, moved_bytes)
+        return LayerPrice(chain_s, 0.0, load_s, disk_s, moved_bytes, loaded_bytes=loaded_bytes)
 
     def _of_shared(self, home: LayerHome, tokens: int) -> LayerPrice:
         """Of a layer whose experts are all at `home`, or a share of one.
@@ -121,7 +126,8 @@ class LayerPrices:
             # without the router, which stays
             share = self._footprint.experts_bytes / self._footprint.mlp_bytes
             load_s, size = _sum([self._one(OpKind.LOAD, Part.MLP, tokens, Queue.WEIGHTS)])
-            return LayerPrice(whole_s, 0.0, share * load_s, dram_bytes=share * size)
+            moved = share * size
+            return LayerPrice(whole_s, 0.0, share * load_s, dram_bytes=moved, loaded_bytes=moved)
         turn = ((Part.ROUTE, Queue.D2H), (Part.RESIDUAL, Queue.H2D))
         turn_s, copied = _sum([self._one(OpKind.COPY, part, tokens, way) for part, way in turn])
         cpu_s, read = _sum([self._one(OpKind.STAGE, Part.EXPERTS, tokens, Queue.CPU)])
@@ -139,7 +145,8 @@ class LayerPrices:
         turn_s, copied_bytes = _sum(turn)
         cpu_s, read_bytes = _sum([self._one(OpKind.STAGE, Part.MLP, tokens, Queue.CPU)])
         total_s = before_s + turn_s + cpu_s
-        return LayerPrice(total_s, cpu_s, dram_bytes=copied_bytes + read_bytes)
+        moved_bytes = copied_bytes + read_bytes
+        return LayerPrice(total_s, cpu_s, dram_bytes=moved_bytes, cpu_bytes=read_bytes)
 
     def _one(
         self,

@@ -18,6 +18,7 @@ from tandem.planner.candidate import (
 )
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.held_blocks import least_mean, may_run_more
 from tandem.planner.passing import LEAST_PROMPTS_HERE, LEAVING_SWEEPS, passing_sweeps
 from tandem.planner.places import places_of
 from tandem.planner.prompt_pace import finished_per_sweep
@@ -25,6 +26,7 @@ from tandem.planner.question import Question
 from tandem.planner.relaxation.attention_prices import AttentionPrices, attention_prices
 from tandem.planner.relaxation.ended import Between, Served, decoding_per_sweep, ended_per_sweep
 from tandem.planner.relaxation.layer_prices import LayerPrices
+from tandem.planner.relaxation.mean_rows import beyond
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import Span, SweepKind, alone_kinds, steady_kinds
 from tandem.planner.relaxation.way import Way
@@ -34,16 +36,24 @@ if TYPE_CHECKING:
     from tandem.planner.relaxation.fixed_costs import FixedCosts, FixedKey
     from tandem.planner.relaxation.solver import Solver
 
+ServedKey = tuple[int, float, Rows]
+
 
 class Prices:
     """Of one question.
 
+    Args:
+        executed: bound what is executed, as closely as is known: as many requests as memory holds
+            in the mean, where more may run than a plan counts, and rows that programmes leave out
+            with whose shares searches begin (`loads`).
+
     Attributes:
         layers_of: number of layers by window. row_bytes: KV of a request in the mean over its time.
+        rows_vary: what requests hold decides how many run, so that numbers of rows are means.
         fixed_costs: found so far, of ways wherever prompts are read.
     """
 
-    def __init__(self, question: Question, footprint: Footprint) -> None:
+    def __init__(self, question: Question, footprint: Footprint, *, executed: bool = False) -> None:
         self.question, self.footprint = question, footprint
         self.layer = LayerPrices(question, footprint)
         windows = question.model.layer_windows
@@ -51,15 +61,20 @@ class Prices:
         self.attention = {
             window: attention_prices(question, footprint.page, window) for window in self.layers_of
         }
+        self.executed = executed
+        self.rows_vary = executed and may_run_more(question, footprint.held)
         self.row_bytes = footprint.row_bytes
+        if self.rows_vary:
+            self.row_bytes = least_mean(question.lengths, question.block_size)
+            self.row_bytes *= footprint.block_bytes
         self._dense = len(question.model.dense_layers)
         self._shares: dict[Way, WayShares] = {}
         self._ends_s: dict[tuple[int, int], float] = {}
         self._sweeps_per_token: dict[Way, int] = {}
         self._fixed_bytes: dict[tuple[Way, int, int, int], int] = {}
-        # of ways that take as many sweeps for a token
-        self._kinds: dict[tuple[int, bool, Rows], list[list[SweepKind]]] = {}
-        self._spans: dict[tuple[int, Rows], Span] = {}
+        # of ways that serve as much
+        self._kinds: dict[tuple[ServedKey, bool], list[list[SweepKind]]] = {}
+        self._spans: dict[ServedKey, Span] = {}
         self._decoding: dict[Rows, Between] = {}
         self._held_bytes: dict[tuple[int, Rows], int] = {}
         self.fixed_costs: dict[FixedKey, FixedCosts] = {}
@@ -222,7 +237,7 @@ class Prices:
         """Of all rows in cohorts, those that a sweep takes one layer further."""
         return _like(way, cohort).cohort_rows
 
-    def served(self, way: Way, through: int, cohort: int) -> float:
+    def served(self, way: Way, through: float, cohort: int) -> float:
         """Tokens that a sweep decodes."""
         if not cohort:
             return float(through)
@@ -240,11 +255,15 @@ class Prices:
 
     def span(self, way: Way, rows: Rows) -> Span:
         """Tokens of a sweep, of a range of rows; some places read prompts."""
-        key = self.sweeps_per_token(way), rows
+        key = self.served_key(way, rows)
         found = self._spans.get(key)
         if found is None:
             found = self._spans[key] = self._find_span(way, rows)
         return found
+
+    def served_key(self, way: Way, rows: Rows) -> ServedKey:
+        """What tokens of sweeps hang on."""
+        return self.sweeps_per_token(way), beyond(self, way, rows), rows
 
     def _find_span(self, way: Way, rows: Rows) -> Span:
         through, cohort = rows.through, rows.cohort
@@ -255,10 +274,10 @@ class Prices:
         )
         decoding = self._decode(rows)
         ended = ended_per_sweep(self.question, rows, served)
-        sweeps = self.question.lengths.decode_sweeps
+        sweeps, more = self.question.lengths.decode_sweeps, beyond(self, way, rows)
         return Span(
             ended.least * sweeps,
-            ended.most * sweeps,
+            ended.most * sweeps * (1 + more / served.most),
             math.floor(decoding.least),
             math.ceil(decoding.most),
         )
@@ -266,7 +285,7 @@ class Prices:
     def kinds(self, way: Way, rows: Rows) -> list[list[SweepKind]]:
         """Of sweeps; all rows in the ranges take at least the time of one of the lists."""
         bounded = self.question.tpot_bound_s is not None
-        key = self.sweeps_per_token(way), bounded and way.reads_here, rows
+        key = self.served_key(way, rows), bounded and way.reads_here
         found = self._kinds.get(key)
         if found is None:
             found = self._kinds[key] = self._find_kinds(way, rows)

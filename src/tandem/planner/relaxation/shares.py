@@ -13,6 +13,7 @@ from tandem.planner.relaxation.attention_shares import AttentionForms, Form, att
 from tandem.planner.relaxation.bounded import Shares, Start
 from tandem.planner.relaxation.fixed_costs import (
     LEFT_OUT,
+    FixedCosts,
     carried_by,
     fixed_costs,
     least_slotted,
@@ -23,13 +24,18 @@ from tandem.planner.relaxation.fixed_costs import (
 )
 from tandem.planner.relaxation.homes import EXPERTS_STREAMED, THROUGH_SLOTS, LayerHome
 from tandem.planner.relaxation.layer_prices import LayerPrice
+from tandem.planner.relaxation.loads import (
+    Loads,
+    loads_of,
+    streamed,
+    waits_for_cpu,
+    while_read_s,
+)
 from tandem.planner.relaxation.prices import Prices
 from tandem.planner.relaxation.programme import Optimum
 from tandem.planner.relaxation.rows import Rows
 from tandem.planner.relaxation.sweep_kinds import SweepKind
 from tandem.planner.relaxation.way import Way
-
-_LENT: frozenset[LayerHome] = frozenset(("host", "host-mlp", "experts-host"))
 
 
 def least_shares(prices: Prices, way: Way, rows: Rows, start: Start | None = None) -> Shares | None:
@@ -120,7 +126,6 @@ class _Relaxation:
         layer: dict[LayerHome, LayerPrice] = {
             home: prices.layer.of(_used(home, kind), max(1, tokens)) for home in self._homes
         }
-        layers = layer.values()
         attention: list[AttentionForms] = []
         if fixed.alone_s is not None:
             self._at_least(time, [], max(fixed.alone_s, fixed.cpu_s))
@@ -129,39 +134,59 @@ class _Relaxation:
             attention = [
                 attention_forms(self._p, part, carried, self._unit_s) for part in self._parts
             ]
-            chain = [entry for forms in attention for entry in forms.chain]
-            stages = self._per_layer([price.chain_s for price in layers])
-            self._at_least(time, [*chain, *stages], fixed.around_s)
-            if self._way.shares_mixtures:
-                there = self._per_layer([price.chain_s + price.longer_there_s for price in layers])
-                self._at_least(time, [*chain, *there], fixed.around_s)
-            if fixed.beside_s is not None:
-                self._at_least(time, stages, fixed.around_s + fixed.beside_s)
-            cpu = [entry for forms in attention for entry in forms.cpu]
-            cpu += self._per_layer([price.cpu_s for price in layers])
-            self._at_least(time, cpu, fixed.cpu_s)
-        stay = self._stay(kind, layer)
-        self._at_least(time, self._per_layer([price.link_s for price in layers]), -stay.link_s)
-        self._at_least(time, self._per_layer([price.disk_s for price in layers]), 0.0)
-        pool_s = prices.question.hardware.host.pool_bytes_per_s * self._unit_s
-        moved = [(c, size / pool_s) for forms in attention for c, size in forms.dram_bytes]
-        weights = self._per_layer([price.dram_bytes for price in layers])
-        moved += [(c, size * self._unit_s / pool_s) for c, size in weights]
-        dram_bytes = fixed.dram_bytes - stay.dram_bytes
-        self._at_least(time, moved, dram_bytes / pool_s * self._unit_s)
+            self._chain(time, layer, attention, fixed)
+        loads = loads_of(prices, layer, kind.prompt_tokens)
+        link_s = self._per_layer([_times(price, loads).link_s for price in layer.values()])
+        self._at_least(time, link_s, -loads.spared_s)
+        self._at_least(time, self._per_layer([price.disk_s for price in layer.values()]), 0.0)
+        self._moved(time, layer, loads, attention, fixed)
         return time
 
-    def _stay(self, kind: SweepKind, layer: Mapping[LayerHome, LayerPrice]) -> LayerPrice:
-        """What loads are spared where the CPU takes over all but those that stay in their slots."""
-        lent = list(_LENT.intersection(self._homes))
-        if not lent or kind.prompt_tokens:
-            return LayerPrice(0.0)
-        loads = [layer[_streamed(home)] for home in lent]
-        return LayerPrice(
-            0.0,
-            link_s=STREAM_SLOTS * max(load.link_s for load in loads),
-            dram_bytes=STREAM_SLOTS * max(load.dram_bytes for load in loads),
-        )
+    def _chain(
+        self,
+        time: int,
+        layer: Mapping[LayerHome, LayerPrice],
+        attention: Sequence[AttentionForms],
+        fixed: FixedCosts,
+    ) -> None:
+        """One layer after the other, and all that the CPU does."""
+        layers = layer.values()
+        chain = [entry for forms in attention for entry in forms.chain]
+        stages = self._per_layer([price.chain_s for price in layers])
+        self._at_least(time, [*chain, *stages], fixed.around_s)
+        if self._way.shares_mixtures:
+            there = self._per_layer([price.chain_s + price.longer_there_s for price in layers])
+            self._at_least(time, [*chain, *there], fixed.around_s)
+        if fixed.beside_s is not None:
+            self._at_least(time, stages, fixed.around_s + fixed.beside_s)
+        cpu = [entry for forms in attention for entry in forms.cpu]
+        cpu += self._per_layer([price.cpu_s for price in layers])
+        self._at_least(time, cpu, fixed.cpu_s)
+
+    def _moved(
+        self,
+        time: int,
+        layer: Mapping[LayerHome, LayerPrice],
+        loads: Loads,
+        attention: Sequence[AttentionForms],
+        fixed: FixedCosts,
+    ) -> None:
+        """What the host's memory moves, at the rate that it has."""
+        pool = self._prices.question.hardware.host.pool_bytes_per_s
+        pool_s = pool * self._unit_s
+        moved = [
+            (c, size / pool_s)
+            for forms in attention
+            for c, size in (*forms.cpu_bytes, *forms.copied_bytes)
+        ]
+        every = [_times(price, loads).dram_bytes / pool for price in layer.values()]
+        moved += self._per_layer(every)
+        self._at_least(time, moved, (fixed.dram_bytes - loads.spared_bytes) / pool)
+        if fixed.alone_s is not None or not waits_for_cpu(self._prices, self._way):
+            return
+        each_s, beside_s = while_read_s(pool, layer, loads, fixed.around_s)
+        read = [(c, size / pool_s) for forms in attention for c, size in forms.cpu_bytes]
+        self._at_least(time, [*read, *self._per_layer(each_s)], beside_s)
 
     def _per_layer(self, costs: Iterable[float]) -> Form:
         """By home."""
@@ -196,7 +221,7 @@ class _Relaxation:
 def _used(home: LayerHome, kind: SweepKind) -> LayerHome:
     """How a layer is used: lent ones are streamed where prompts are read."""
     if kind.prompt_tokens:
-        return _streamed(home)
+        return streamed(home)
     if home == "host":
         return "cpu"
     if home == "host-mlp":
@@ -204,10 +229,9 @@ def _used(home: LayerHome, kind: SweepKind) -> LayerHome:
     return "experts-cpu" if home == "experts-host" else home
 
 
-def _streamed(home: LayerHome) -> LayerHome:
-    """What a layer that may be lent is where it is not."""
-    if home == "host":
-        return "streamed"
-    if home == "host-mlp":
-        return "streamed-mlp"
-    return "experts-streamed" if home == "experts-host" else home
+def _times(price: LayerPrice, loads: Loads) -> LayerPrice:
+    """With a layer's load as often as it counts."""
+    if loads.times == 1:
+        return price
+    more = (loads.times - 1) * price.loaded_bytes
+    return price._replace(link_s=loads.times * price.link_s, dram_bytes=price.dram_bytes + more)

@@ -18,6 +18,7 @@ from tandem.planner.candidate import COHORTS, candidate_of
 from tandem.planner.demand import Demands
 from tandem.planner.elsewhere import Elsewhere
 from tandem.planner.footprint import Footprint
+from tandem.planner.held_blocks import may_run_more
 from tandem.planner.load import LaneLoad, TierLoad
 from tandem.planner.places import places_of
 from tandem.planner.policies import Policy
@@ -39,9 +40,11 @@ def tiled_ceiling(question: Question, footprint: Footprint, policy: Policy) -> f
 
     Beside long prompts there are few rows, so that ranges are halved down to one number of them.
     """
-    tiles = WholeTiles(question, footprint) if knows_tiles(question) else None
+    known = knows_tiles(question) and not may_run_more(question, footprint.held)
+    tiles = WholeTiles(question, footprint) if known else None
     ratio, most = LEAF_RATIO if question.lengths.prompts_are_rows else 1.0, 0.0
-    for bounded in Ceilings(question, footprint, policy, leaf_ratio=ratio).leaves():
+    ceilings = Ceilings(question, footprint, policy, leaf_ratio=ratio, executed=True)
+    for bounded in ceilings.leaves():
         if bounded.tokens_per_s <= most:
             break
         within = inf if tiles is None else tiles.tokens_per_s(bounded.way, bounded.rows, most)
