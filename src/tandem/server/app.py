@@ -13,7 +13,8 @@ from tandem.server import chat, completions, models, status, tokens
 from tandem.server.context import ServerContext
 from tandem.server.disconnect import ClientGoneError
 from tandem.server.error_response import error_response
-from tandem.server.middleware import LimitBody, RequireApiKey
+from tandem.server.middleware import LimitBody, RefuseOtherPages, RequireApiKey
+from tandem.server.read_to_end import ReadToEnd
 from tandem.spec.errors import TandemError
 
 _LOG = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ def create_app(context: ServerContext) -> FastAPI:
         app.include_router(router)
     app.add_middleware(LimitBody, max_bytes=context.settings.max_body_bytes)
     app.add_middleware(RequireApiKey, keys=context.settings.api_keys)
+    app.add_middleware(RefuseOtherPages, origins=context.settings.allowed_origins)
     if context.settings.allowed_origins:
         # Around the others: browsers ask without a key whether they may send one.
         app.add_middleware(
@@ -50,6 +52,7 @@ def create_app(context: ServerContext) -> FastAPI:
             allow_methods=("GET", "POST"),
             allow_headers=("*",),
         )
+    app.add_middleware(ReadToEnd)  # around all that may answer
     return app
 
 
