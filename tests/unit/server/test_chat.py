@@ -91,6 +91,7 @@ UNSUPPORTED: list[dict[str, Any]] = [
 ]
 WRONG: list[dict[str, Any]] = [
     {"tool_choice": "required"},
+    {"function_call": {"name": "f"}},
     {"top_logprobs": 2},
     {"messages": [{"role": "robot", "content": "x"}]},
     {"messages": [{"role": "assistant", "content": None}]},
@@ -118,6 +119,7 @@ NEUTRAL: list[dict[str, Any]] = [
     {"tools": []},
     {"tools": None, "tool_choice": None, "functions": None},
     {"tool_choice": "none"},
+    {"function_call": "none"},
     {"response_format": {"type": "text"}},
     {"modalities": ["text"]},
     {"audio": None},

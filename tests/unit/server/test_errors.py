@@ -140,11 +140,26 @@ def test_unknown_routes(server: RunningServer, path: str) -> None:
     with server.http() as http:
         error = checked_error(http.get(path), 404)
     assert path in error["message"]
+    assert "/v1/chat/completions, /v1/models, /tokenize" in error["message"]
 
 
-def test_a_wrong_method(server: RunningServer) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/v1/completions", "POST"), ("POST", "/v1/models", "GET, HEAD")],
+)
+def test_a_wrong_method(server: RunningServer, method: str, path: str, allowed: str) -> None:
     with server.http() as http:
-        checked_error(http.get("/v1/completions"), 405)
+        response = http.request(method, path)
+        error = checked_error(response, 405)
+    assert response.headers["allow"] == allowed
+    assert allowed in error["message"]
+
+
+def test_tokens_without_a_text_are_named(server: RunningServer) -> None:
+    with server.http() as http:
+        for tokens in ([VOCAB_SIZE], [-1], ["a"]):
+            error = checked_error(http.post("/detokenize", json={"tokens": tokens}), 400)
+            assert error["param"] == "tokens"
 
 
 def test_too_long_a_prompt(server: RunningServer) -> None:

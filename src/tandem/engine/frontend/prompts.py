@@ -125,21 +125,20 @@ class PromptReader:
         Raises:
             RequestError: a token id outside the vocabulary, or a stop string without a tokenizer.
         """
-        self._check_token_ids(sampling.stop_token_ids, "stop_token_ids")
-        self._check_token_ids(tuple(token for token, _ in sampling.logit_bias), "logit_bias")
+        self.check_token_ids(sampling.stop_token_ids, "stop_token_ids")
+        self.check_token_ids(tuple(token for token, _ in sampling.logit_bias), "logit_bias")
         if sampling.stop and not self.has_tokenizer:
             raise RequestError(
                 "this model has no tokenizer, so no stop string can be found; use stop_token_ids",
                 param="stop",
             )
 
-    def _checked(self, token_ids: tuple[int, ...], text: str | None) -> Prompt:
-        if not token_ids:
-            raise RequestError("the prompt is empty; give at least one token", param="prompt")
-        self._check_token_ids(token_ids, "prompt")
-        return Prompt(token_ids, text)
+    def check_token_ids(self, token_ids: Sequence[int], param: str) -> None:
+        """Refuse ids that the model does not know.
 
-    def _check_token_ids(self, token_ids: tuple[int, ...], param: str) -> None:
+        Raises:
+            RequestError: of `param`; one lies outside the vocabulary.
+        """
         for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
             if not 0 <= token_id < self._vocab_size:
                 raise RequestError(
@@ -147,6 +146,12 @@ class PromptReader:
                     f"(0 to {self._vocab_size - 1})",
                     param=param,
                 )
+
+    def _checked(self, token_ids: tuple[int, ...], text: str | None) -> Prompt:
+        if not token_ids:
+            raise RequestError("the prompt is empty; give at least one token", param="prompt")
+        self.check_token_ids(token_ids, "prompt")
+        return Prompt(token_ids, text)
 
 
 def check_samples(num_samples: int) -> int:
