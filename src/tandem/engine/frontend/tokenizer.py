@@ -107,9 +107,9 @@ class Tokenizer:
         """Text of one token by itself, special tokens included; half characters as U+FFFD."""
         return self._backend.decode([token_id], skip_special_tokens=False)
 
-    def detokenizer(self) -> IncrementalDetokenizer:
-        """A new incremental decoder for one sequence."""
-        return IncrementalDetokenizer(self._backend)
+    def detokenizer(self, context: Sequence[int] = ()) -> IncrementalDetokenizer:
+        """A new incremental decoder for one sequence, which goes on from the tokens `context`."""
+        return IncrementalDetokenizer(self._backend, context)
 
 
 def check_unicode(text: str) -> None:
