@@ -70,6 +70,16 @@ def test_logprobs(server: RunningServer, stream: bool) -> None:
     )
 
 
+def test_logprobs_have_the_bytes_of_half_characters(server: RunningServer) -> None:
+    said = server.service.frontend.tokenizer.encode(SAID, add_special_tokens=False)
+    answer: Any = server.openai().chat.completions.create(
+        model="demo", messages=CHAT, max_tokens=len(said), logprobs=True
+    )
+    entries = answer.choices[0].logprobs.content
+    assert any("\ufffd" in entry.token for entry in entries)  # of the parrot
+    assert b"".join(bytes(entry.bytes) for entry in entries).decode() == SAID
+
+
 def test_max_completion_tokens(server: RunningServer) -> None:
     answer = server.openai().chat.completions.create(
         model="demo", messages=CHAT, max_completion_tokens=2, max_tokens=50
