@@ -6,9 +6,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tandem.llm import LLM as LLM
+    from tandem.spec.errors import TandemError as TandemError
     from tandem.spec.sampling import SamplingParams as SamplingParams
 
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "SamplingParams", "TandemError", "__version__"]
 
 
 def __getattr__(name: str) -> object:
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> object:
         from tandem.spec.sampling import SamplingParams
 
         return SamplingParams
+    if name == "TandemError":
+        from tandem.spec.errors import TandemError
+
+        return TandemError
     raise AttributeError(f"module 'tandem' has no attribute {name!r}")
 
 

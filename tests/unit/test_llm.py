@@ -30,6 +30,12 @@ def test_the_public_api_is_listed_before_it_is_imported() -> None:
     assert set(tandem.__all__) <= set(listed)
 
 
+def test_mistakes_are_caught_by_a_public_name(llm: tandem.LLM) -> None:
+    for mistake in (lambda: llm.generate(""), lambda: tandem.LLM("demo", gpu_memory="lots")):
+        with pytest.raises(tandem.TandemError):
+            mistake()
+
+
 @pytest.fixture
 def llm() -> Iterator[tandem.LLM]:
     tokenizer = load_tokenizer(Path(tandem.__file__).parent / "assets" / "demo-model")

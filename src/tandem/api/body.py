@@ -7,6 +7,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tandem.api.errors import ApiError, unsupported
+from tandem.api.schema_errors import refuse
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -35,7 +36,7 @@ def check_body(data: dict[str, Any], schema: type[ModelT]) -> ModelT:
     try:
         body = schema.model_validate(data)
     except ValidationError as error:
-        _refuse(error)
+        refuse(error)
     refuse_unknown(body)
     return body
 
@@ -82,10 +83,3 @@ class _ConstantError(ValueError):
 
 def _refuse_constant(name: str) -> NoReturn:
     raise _ConstantError(f"{name} is not a JSON value")
-
-
-def _refuse(error: ValidationError) -> NoReturn:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    message = f"{place}: {first['msg']}" if place else first["msg"]
-    raise ApiError(400, message, param=str(first["loc"][0]) if first["loc"] else None) from None

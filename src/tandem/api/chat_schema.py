@@ -71,6 +71,7 @@ class ChatRequest(GenerationFields):
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
+    function_call: Any = None
     modalities: list[str] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -78,9 +79,11 @@ class ChatRequest(GenerationFields):
         """See `GenerationFields.check`."""
         super().check()
         if self.tools or self.functions:
-            raise unsupported("tools are not supported; leave them out", "tools")
-        if self.tool_choice not in (None, "none", "auto"):
-            raise ApiError(400, "tool_choice needs tools; leave it out", param="tool_choice")
+            field = "tools" if self.tools else "functions"
+            raise unsupported(f"{field} are not supported; leave them out", field)
+        for name in ("tool_choice", "function_call"):  # the second is the older name
+            if getattr(self, name) not in (None, "none", "auto"):
+                raise ApiError(400, f"{name} needs tools; leave it out", param=name)
         if self.response_format is not None and self.response_format.type != "text":
             raise unsupported(
                 f"response_format '{self.response_format.type}' is not supported; use 'text'",

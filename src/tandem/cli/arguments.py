@@ -11,7 +11,7 @@ from tandem.spec.errors import ConfigError
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        help="Model directory, Hugging Face id in the local cache, or demo.",
+        help="Model directory, Hugging Face id in the local cache or its name, or demo.",
         envvar=env_twin("model"),
         metavar="MODEL",
     ),

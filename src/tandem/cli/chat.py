@@ -92,7 +92,7 @@ class Conversation:
         params = self._llm.frontend.with_limit(self._params, prompt, DEFAULT_MAX_TOKENS)
         pieces: list[str] = []
         try:
-            for delta in self._llm.stream(prompt.token_ids, params):
+            for delta in self._llm.stream_chat(asked, params):
                 pieces.append(delta.text)
                 write(delta.text)
         except KeyboardInterrupt:

@@ -139,7 +139,7 @@ ENGINE_FLAGS = (
     _flag(
         "preemption_mode",
         str | None,
-        "What becomes of preempted KV: auto, mix, recompute or swap.",
+        "What becomes of preempted KV: auto, mix, recompute or swap; recompute if nobody says.",
         "NAME",
     ),
     _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),
@@ -156,7 +156,11 @@ ENGINE_FLAGS = (
         "DIR",
     ),
     _flag("kv_disk_size", str | None, "Most that it takes there; 16GiB if not given.", "SIZE"),
-    _flag("max_num_queued_reqs", int | None, "Most requests that wait; others are refused."),
+    _flag(
+        "max_num_queued_reqs",
+        int | None,
+        "Most requests that wait; others are refused. No bound if not given.",
+    ),
     _flag("calibrate", bool, "Correct predicted times of steps by measured ones."),
     _flag("overlap", bool, "Prepare steps while others run; without, one after the other."),
     _flag(

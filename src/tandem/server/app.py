@@ -6,6 +6,7 @@ from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
+from starlette.routing import Route
 
 import tandem
 from tandem.api.errors import ApiError, api_error
@@ -13,10 +14,13 @@ from tandem.server import chat, completions, models, status, tokens
 from tandem.server.context import ServerContext
 from tandem.server.disconnect import ClientGoneError
 from tandem.server.error_response import error_response
-from tandem.server.middleware import LimitBody, RequireApiKey
+from tandem.server.middleware import LimitBody, RefuseOtherPages, RequireApiKey
+from tandem.server.read_to_end import ReadToEnd
 from tandem.spec.errors import TandemError
 
 _LOG = logging.getLogger(__name__)
+
+_ROUTERS = (completions.router, chat.router, models.router, tokens.router, status.router)
 
 # Nobody reads it; the status only shows in the access log (nginx's convention).
 _CLIENT_GONE_STATUS = 499
@@ -38,10 +42,11 @@ def create_app(context: ServerContext) -> FastAPI:
         },
     )
     app.state.context = context
-    for router in (completions.router, chat.router, models.router, tokens.router, status.router):
+    for router in _ROUTERS:
         app.include_router(router)
     app.add_middleware(LimitBody, max_bytes=context.settings.max_body_bytes)
     app.add_middleware(RequireApiKey, keys=context.settings.api_keys)
+    app.add_middleware(RefuseOtherPages, origins=context.settings.allowed_origins)
     if context.settings.allowed_origins:
         # Around the others: browsers ask without a key whether they may send one.
         app.add_middleware(
@@ -50,18 +55,27 @@ def create_app(context: ServerContext) -> FastAPI:
             allow_methods=("GET", "POST"),
             allow_headers=("*",),
         )
+    app.add_middleware(ReadToEnd)  # around all that may answer
     return app
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        message = f"there is no {request.url.path} here; the API's routes begin with /v1/"
+        message = f"there is no {request.url.path} here; there are {', '.join(_paths())}"
         return error_response(ApiError(404, message, code="unknown_url"))
     if error.status_code == 405:
-        message = f"{request.method} is not allowed for {request.url.path}; use another method"
-        return error_response(ApiError(405, message, code="method_not_allowed"))
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+        message = f"{request.method} is not allowed for {request.url.path}; use {allowed}"
+        answer = error_response(ApiError(405, message, code="method_not_allowed"))
+        answer.headers["Allow"] = allowed  # RFC 9110, 15.5.6
+        return answer
     return error_response(ApiError(error.status_code, str(error.detail)))
+
+
+def _paths() -> list[str]:
+    routes = [route for router in _ROUTERS for route in router.routes if isinstance(route, Route)]
+    return [route.path for route in routes if "{" not in route.path]
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

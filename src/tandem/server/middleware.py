@@ -41,6 +41,35 @@ class RequireApiKey:
         return any(matches)
 
 
+class RefuseOtherPages:
+    """Refuses what web pages ask whose origin is not among `origins`; `*`: none is refused.
+
+    Browsers keep answers from such pages, but pass some requests on without asking first (POST with
+    a body that calls itself text), and know no difference where a page's name was made to lead
+    here. They say in every POST where it comes from; other clients do not.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        self._app = app
+        self._allows_all = "*" in origins
+        self._origins = {origin.encode() for origin in origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the origin, then pass the request on."""
+        origin = _header(scope, b"origin") if scope["type"] == "http" else b""
+        if not origin or self._allows_all or origin in self._origins:
+            await self._app(scope, receive, send)
+            return
+        error = ApiError(
+            403,
+            f"web pages of '{origin.decode('latin-1')}' may not ask this server; start it with "
+            "--allowed-origins and that origin, or leave the header Origin out",
+            kind="permission_error",
+            code="origin_not_allowed",
+        )
+        await error_response(error)(scope, receive, send)
+
+
 class LimitBody:
     """Refuses bodies above a size, also those that do not announce it."""
 

@@ -9,7 +9,7 @@ from tandem.server.context import ServerContext, context_of
 router = APIRouter()
 
 
-@router.get("/v1/models")
+@router.api_route("/v1/models", methods=["GET", "HEAD"])
 async def list_models(request: Request) -> dict[str, Any]:
     """All names of the model."""
     context = context_of(request)
@@ -17,7 +17,7 @@ async def list_models(request: Request) -> dict[str, Any]:
     return {"object": "list", "data": [_card(context, name) for name in names]}
 
 
-@router.get("/v1/models/{name:path}")
+@router.api_route("/v1/models/{name:path}", methods=["GET", "HEAD"])
 async def show_model(request: Request, name: str) -> dict[str, Any]:
     """One of them."""
     context = context_of(request)

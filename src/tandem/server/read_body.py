@@ -1,8 +1,9 @@
 """Reads the body of an HTTP request into a schema."""
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from tandem.api.body import ModelT, parse_body
+from tandem.server.disconnect import ClientGoneError
 
 
 async def read_body(request: Request, schema: type[ModelT]) -> ModelT:
@@ -10,5 +11,10 @@ async def read_body(request: Request, schema: type[ModelT]) -> ModelT:
 
     Raises:
         ApiError: it is not UTF-8, not JSON, not an object, or does not follow the schema.
+        ClientGoneError: the client disconnected before all of it was there.
     """
-    return parse_body(await request.body(), schema)
+    try:
+        data = await request.body()
+    except ClientDisconnect:
+        raise ClientGoneError from None
+    return parse_body(data, schema)

@@ -1,6 +1,7 @@
 """Binds, loads, serves, and leaves nothing behind."""
 
 import asyncio
+import ipaddress
 import signal
 import socket
 import sys
@@ -86,7 +87,7 @@ def serve_model(
         server.config.app = create_app(context)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        for line in service.description:
+        for line in (*service.description, *access_notes(settings, host)):
             print(f"tandem: {line}", file=sys.stderr)
         print(f"tandem: serving {context.model.name} at http://{shown}:{port}/v1", file=sys.stderr)
         sys.stderr.flush()
@@ -104,6 +105,16 @@ def serve_model(
         return 0
 
     return run
+
+
+def access_notes(settings: ServerSettings, address: str) -> list[str]:
+    """Lines about who may ask a server that listens on the IP address `address`, if that is more
+    than whoever started it may have meant.
+    """
+    is_of_this_machine = ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    if is_of_this_machine or settings.api_keys:
+        return []
+    return [f"note: whoever reaches {address} may ask; --api-key asks them for a key"]
 
 
 class DrainingServer(uvicorn.Server):

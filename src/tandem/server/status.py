@@ -10,7 +10,7 @@ from tandem.server.context import context_of
 router = APIRouter()
 
 
-@router.get("/health")
+@router.api_route("/health", methods=["GET", "HEAD"])
 async def health(request: Request) -> Response:
     """200 while the engine runs, 503 once it is dead."""
     context = context_of(request)
@@ -20,13 +20,13 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "dead", "reason": death.message}, 503)
 
 
-@router.get("/version")
+@router.api_route("/version", methods=["GET", "HEAD"])
 async def version() -> dict[str, str]:
     """Tandem's, where vLLM tells its own."""
     return {"version": tandem.__version__}
 
 
-@router.get("/metrics")
+@router.api_route("/metrics", methods=["GET", "HEAD"])
 async def metrics(request: Request) -> Response:
     """Prometheus' text format."""
     context = context_of(request)

@@ -55,13 +55,13 @@ def _tokenized(context: ServerContext, body: TokenizeRequest) -> dict[str, Any]:
 
 @router.post("/detokenize")
 async def detokenize(request: Request) -> dict[str, Any]:
-    """Text of token ids, special tokens included."""
+    """Text of token ids, special tokens included; of none, an empty one."""
     context = context_of(request)
     body = await read_body(request, DetokenizeRequest)
     context.model.check_name(body.model)
-    prompt = context.frontend.token_prompt(body.tokens)
+    context.frontend.check_token_ids(body.tokens, "tokens")
     decode = context.frontend.tokenizer.decode
-    text = await asyncio.to_thread(decode, prompt.token_ids, skip_special_tokens=False)
+    text = await asyncio.to_thread(decode, body.tokens, skip_special_tokens=False)
     return {"prompt": text}
 
 

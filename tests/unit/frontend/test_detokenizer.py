@@ -2,8 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models
+from tests.unit.frontend.conftest import sentencepiece_backend
 
 from tandem.engine.frontend.detokenizer import IncrementalDetokenizer
 from tandem.engine.frontend.tokenizer import Tokenizer
@@ -48,19 +47,17 @@ def test_ids_without_text_and_special_tokens_are_silent(tokenizer: Tokenizer) ->
     assert pieces(tokenizer.detokenizer(), [0, 3, 1, 99999]) == [""] * 5
 
 
-def sentencepiece_backend() -> Backend:
-    """As Llama 2's: words, and single bytes for what is in no word."""
-    vocab = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"▁hello": 256, "<unk>": 257}
-    backend = Backend(models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True))
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    backend.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
-    return backend
+WORDS = st.lists(st.one_of(st.just(" hello"), st.text(min_size=1, max_size=3)), max_size=8)
 
 
-@given(words=st.lists(st.one_of(st.just(" hello"), st.text(min_size=1, max_size=3)), max_size=8))
+def sentencepiece_ids(words: list[str]) -> list[int]:
+    return [i for word in words for i in ([256] if word == " hello" else word.encode())]
+
+
+@given(words=WORDS)
 def test_byte_fallback_of_sentencepiece_models(words: list[str]) -> None:
-    token_ids = [i for w in words for i in ([256] if w == " hello" else w.encode())]
-    text = "".join(pieces(IncrementalDetokenizer(sentencepiece_backend()), token_ids))
+    detokenizer = IncrementalDetokenizer(sentencepiece_backend())
+    text = "".join(pieces(detokenizer, sentencepiece_ids(words)))
     assert text.rstrip("\ufffd") == "".join(words).removeprefix(" ").rstrip("\ufffd")
 
 
@@ -68,3 +65,25 @@ def test_byte_fallback_of_sentencepiece_models(words: list[str]) -> None:
 def test_bytes_that_are_no_text_do_not_silence_what_follows(garbage: list[int]) -> None:
     found = pieces(IncrementalDetokenizer(sentencepiece_backend()), [*garbage, 256, 256])
     assert "".join(found).endswith("hello hello")
+
+
+@given(words=WORDS, data=st.data())
+def test_a_text_goes_on_from_its_context(words: list[str], data: st.DataObject) -> None:
+    backend, token_ids = sentencepiece_backend(), sentencepiece_ids(words)
+    cut = data.draw(st.integers(0, len(token_ids)))
+    before = backend.decode(token_ids[:cut])
+    text = "".join(pieces(IncrementalDetokenizer(backend, token_ids[:cut]), token_ids[cut:]))
+    if not before.endswith("\ufffd"):  # else half a character, which is no text to go on from
+        assert (before + text).rstrip("\ufffd") == backend.decode(token_ids).rstrip("\ufffd")
+
+
+def test_half_a_character_of_a_prompt_is_not_shown_again() -> None:
+    parrot = list("🦜".encode())
+    detokenizer = IncrementalDetokenizer(sentencepiece_backend(), [256, *parrot[:2]])
+    assert "hello" not in "".join(pieces(detokenizer, [*parrot[2:], ord("a")]))
+
+
+def test_a_space_is_dropped_only_where_a_text_begins() -> None:
+    backend = sentencepiece_backend()
+    assert pieces(IncrementalDetokenizer(backend), [256, 256]) == ["hello", " hello", ""]
+    assert pieces(IncrementalDetokenizer(backend, [256]), [256, 256]) == [" hello", " hello", ""]

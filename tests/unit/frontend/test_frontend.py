@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.core import CRASH_TOKEN, FOREVER_TOKEN, VOCAB_SIZE, FakeCore, saying
+from tests.unit.frontend.conftest import sentencepiece_backend
 
 from tandem.engine.clients.inprocess import InProcessClient
 from tandem.engine.frontend.assembler import OutputAssembler
+from tandem.engine.frontend.chat_template import ChatTemplate
 from tandem.engine.frontend.collector import Collector
 from tandem.engine.frontend.frontend import Frontend, Job
 from tandem.engine.frontend.results import Delta, GenerationOutput
@@ -61,6 +63,19 @@ def test_text_is_whole_and_the_end_token_has_none(frontend: Frontend) -> None:
     assert sample.text == SAID
     assert sample.token_ids[-1] == EOS
     assert (sample.finish_reason, sample.stop_reason) == (FinishReason.STOP, None)
+
+
+def test_a_prompt_is_continued_and_a_conversation_is_not() -> None:
+    """SentencePiece's words begin with their space; only the first word of a text has none."""
+    hello, conversation = 256, [{"role": "user", "content": "hello"}]
+    core = FakeCore(token_at=saying([hello, hello], EOS))
+    client = InProcessClient(lambda _: core)
+    tokenizer = Tokenizer(sentencepiece_backend(), ChatTemplate("hello", {}))
+    frontend = Frontend(client, tokenizer, VOCAB_SIZE, MAX_MODEL_LEN)
+    prompts = [frontend.token_prompt([hello]), frontend.chat_prompt(conversation)]
+    outputs = run(frontend, *[Job(prompt, SamplingParams(max_tokens=2)) for prompt in prompts])
+    assert [output.outputs[0].text for output in outputs] == [" hello hello", "hello hello"]
+    client.close()
 
 
 def test_a_stop_token_that_has_a_text_is_silent_unless_wanted(frontend: Frontend) -> None:

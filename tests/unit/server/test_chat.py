@@ -70,6 +70,16 @@ def test_logprobs(server: RunningServer, stream: bool) -> None:
     )
 
 
+def test_logprobs_have_the_bytes_of_half_characters(server: RunningServer) -> None:
+    said = server.service.frontend.tokenizer.encode(SAID, add_special_tokens=False)
+    answer: Any = server.openai().chat.completions.create(
+        model="demo", messages=CHAT, max_tokens=len(said), logprobs=True
+    )
+    entries = answer.choices[0].logprobs.content
+    assert any("\ufffd" in entry.token for entry in entries)  # of the parrot
+    assert b"".join(bytes(entry.bytes) for entry in entries).decode() == SAID
+
+
 def test_max_completion_tokens(server: RunningServer) -> None:
     answer = server.openai().chat.completions.create(
         model="demo", messages=CHAT, max_completion_tokens=2, max_tokens=50
@@ -91,6 +101,7 @@ UNSUPPORTED: list[dict[str, Any]] = [
 ]
 WRONG: list[dict[str, Any]] = [
     {"tool_choice": "required"},
+    {"function_call": {"name": "f"}},
     {"top_logprobs": 2},
     {"messages": [{"role": "robot", "content": "x"}]},
     {"messages": [{"role": "assistant", "content": None}]},
@@ -118,6 +129,7 @@ NEUTRAL: list[dict[str, Any]] = [
     {"tools": []},
     {"tools": None, "tool_choice": None, "functions": None},
     {"tool_choice": "none"},
+    {"function_call": "none"},
     {"response_format": {"type": "text"}},
     {"modalities": ["text"]},
     {"audio": None},

@@ -6,7 +6,9 @@ import threading
 
 import pytest
 from tests.fakes.core import FOREVER_TOKEN, FakeCore
-from tests.unit.server.conftest import RunningServer, Start
+from tests.unit.server.conftest import RunningServer, Start, servers
+
+from tandem.engine.frontend.tokenizer import Tokenizer
 
 
 class AbortWatch(FakeCore):
@@ -77,3 +79,17 @@ def test_others_are_not_disturbed(start: Start) -> None:
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 3
     assert core.dropped.acquire(timeout=20)
+
+
+def test_a_disconnection_within_the_body_is_no_fault(
+    tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with servers(tokenizer) as starting:
+        server = starting()
+        port = int(server.url.rsplit(":", 1)[1])
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(head + b"{")
+        answer = server.openai().completions.create(model="demo", prompt=[9], max_tokens=3)
+        assert answer.usage is not None
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []

@@ -1,6 +1,7 @@
 """Every failure has the right status and OpenAI's shape; the server goes on."""
 
 import json
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx
@@ -139,11 +140,26 @@ def test_unknown_routes(server: RunningServer, path: str) -> None:
     with server.http() as http:
         error = checked_error(http.get(path), 404)
     assert path in error["message"]
+    assert "/v1/chat/completions, /v1/models, /tokenize" in error["message"]
 
 
-def test_a_wrong_method(server: RunningServer) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/v1/completions", "POST"), ("POST", "/v1/models", "GET, HEAD")],
+)
+def test_a_wrong_method(server: RunningServer, method: str, path: str, allowed: str) -> None:
     with server.http() as http:
-        checked_error(http.get("/v1/completions"), 405)
+        response = http.request(method, path)
+        error = checked_error(response, 405)
+    assert response.headers["allow"] == allowed
+    assert allowed in error["message"]
+
+
+def test_tokens_without_a_text_are_named(server: RunningServer) -> None:
+    with server.http() as http:
+        for tokens in ([VOCAB_SIZE], [-1], ["a"]):
+            error = checked_error(http.post("/detokenize", json={"tokens": tokens}), 400)
+            assert error["param"] == "tokens"
 
 
 def test_too_long_a_prompt(server: RunningServer) -> None:
@@ -262,3 +278,52 @@ def test_web_pages_ask_only_if_they_may(start: Start) -> None:
         assert refused.headers["access-control-allow-origin"] == ours
     with start().http() as http:
         assert "access-control-allow-origin" not in preflight(http, ours).headers
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/json"])
+def test_pages_that_may_not_ask_are_refused_without_a_preflight(
+    start: Start, content_type: str
+) -> None:
+    def ask(server: RunningServer, origin: str) -> httpx.Response:
+        headers = {"Origin": origin, "Content-Type": content_type}
+        with server.http() as http:
+            return http.post("/v1/completions", content=json.dumps(PROMPT), headers=headers)
+
+    ours, theirs = "http://localhost:3000", "https://example.com"
+    server = start()
+    error = checked_error(ask(server, theirs), 403)
+    assert theirs in error["message"]
+    assert "--allowed-origins" in error["message"]
+    assert error["code"] == "origin_not_allowed"
+    assert server.core.requests == []
+    server = start(allowed_origins=(ours,))
+    assert ask(server, ours).status_code == 200
+    assert ask(server, theirs).status_code == 403
+    assert ask(start(allowed_origins=("*",)), theirs).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "status"),
+    [
+        ("/v1/completions", {"api_keys": ("secret",)}, 401),
+        ("/v1/completions", {"max_body_bytes": 1000}, 413),
+        ("/v1/nope", {}, 404),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_refusals_reach_clients_that_send_before_they_read(
+    start: Start, path: str, settings: dict[str, Any], status: int, is_announced: bool
+) -> None:
+    """A client that is still sending when it is refused must not see a broken connection."""
+    server = start(**settings)
+    part = b"x" * 1_000_000
+    connection = HTTPConnection("127.0.0.1", int(server.url.rsplit(":", 1)[1]), timeout=20)
+    body = part * 16 if is_announced else iter([part] * 16)
+    headers = {"Connection": "close", "Transfer-Encoding": "chunked"}
+    headers = {"Connection": "close"} if is_announced else headers
+    connection.request("POST", path, body, headers, encode_chunked=not is_announced)
+    answer = connection.getresponse()
+    assert answer.status == status
+    assert json.loads(answer.read())["error"]["message"]
+    connection.close()

@@ -15,6 +15,8 @@ from tandem.cost.prediction_ratios import PredictionRatios
 from tandem.engine.frontend.tokenizer import Tokenizer
 from tandem.memory.prefix_cache import DiskStats, PrefixStats
 from tandem.runtime.measures import OverlapTotals
+from tandem.server.serve import access_notes
+from tandem.server.settings import ServerSettings
 
 
 def test_models(server: RunningServer) -> None:
@@ -41,6 +43,36 @@ def test_tokens_go_there_and_back(server: RunningServer, tokenizer: Tokenizer) -
     assert there["max_model_len"] == MAX_MODEL_LEN
     assert back == {"prompt": "<|bos|>Hello 🦜"}
     assert chat["tokens"] == list(tokenizer.encode_chat([{"role": "user", "content": "Hi"}]))
+
+
+@pytest.mark.parametrize(
+    ("address", "keys", "is_noted"),
+    [
+        ("127.0.0.1", (), False),
+        ("::1", (), False),
+        ("0.0.0.0", (), True),
+        ("fe80::1%eth0", (), True),
+        ("0.0.0.0", ("secret",), False),
+    ],
+)
+def test_a_server_that_all_may_ask_says_so(
+    address: str, keys: tuple[str, ...], is_noted: bool
+) -> None:
+    notes = access_notes(ServerSettings(("demo",), api_keys=keys), address)
+    assert [("--api-key" in note, address in note) for note in notes] == [(True, True)] * is_noted
+
+
+def test_no_tokens_are_no_text(server: RunningServer) -> None:
+    with server.http() as http:
+        assert http.post("/detokenize", json={"tokens": []}).json() == {"prompt": ""}
+
+
+@pytest.mark.parametrize("path", ["/health", "/version", "/metrics", "/v1/models"])
+def test_head_is_what_get_is_without_its_body(server: RunningServer, path: str) -> None:
+    with server.http() as http:
+        response = http.head(path)
+        assert (response.status_code, response.content) == (200, b"")
+        assert response.headers["content-type"] == http.get(path).headers["content-type"]
 
 
 Samples = dict[tuple[str, str | None], float]

@@ -1,5 +1,7 @@
 """From an engine's outputs for one request to text that ends where the caller wants."""
 
+from collections.abc import Sequence
+
 from tandem.engine.frontend.results import Delta
 from tandem.engine.frontend.stop_strings import StopMatch, StopMatcher
 from tandem.engine.frontend.tokenizer import Tokenizer
@@ -14,6 +16,7 @@ class OutputAssembler:
         tokenizer: None if the model has none; text is then empty.
         sampling: the caller's parameters, stop strings included.
         prompt_index, sample_index: copied into the deltas.
+        context: tokens that the text goes on from.
     """
 
     def __init__(
@@ -22,8 +25,9 @@ class OutputAssembler:
         sampling: SamplingParams,
         prompt_index: int,
         sample_index: int,
+        context: Sequence[int] = (),
     ) -> None:
-        self._detokenizer = None if tokenizer is None else tokenizer.detokenizer()
+        self._detokenizer = None if tokenizer is None else tokenizer.detokenizer(context)
         self._stops = StopMatcher(sampling.stop, sampling.include_stop_str_in_output)
         self._sampling = sampling
         self._prompt_index = prompt_index

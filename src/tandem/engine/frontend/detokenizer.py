@@ -1,5 +1,7 @@
 """Tokens to text, piece by piece."""
 
+from collections.abc import Sequence
+
 from tokenizers import Tokenizer as Backend
 from tokenizers.decoders import DecodeStream
 
@@ -11,13 +13,21 @@ class IncrementalDetokenizer:
 
     Special tokens have no text. The pieces together are the decoded sequence, except that an
     incomplete character at its very end is dropped.
+
+    Args:
+        context: tokens that the sequence goes on from. The decoders of SentencePiece's models drop
+            a space where a text begins, which is not where a prompt is continued.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, context: Sequence[int] = ()) -> None:
         self._backend = backend
-        self._stream: DecodeStream | None = DecodeStream(skip_special_tokens=True)
-        self._token_ids: list[int] = []
-        self._released = 0
+        text = backend.decode(list(context), skip_special_tokens=True)
+        if text.endswith(_REPLACEMENT):
+            # Half a character, which the prompt shows as it is and the output must not complete.
+            context, text = (), ""
+        self._token_ids = list(context)
+        self._released = len(text)
+        self._stream: DecodeStream | None = DecodeStream(self._token_ids, skip_special_tokens=True)
 
     def feed(self, token_id: int) -> str:
         """The text that `token_id` completes; often empty."""

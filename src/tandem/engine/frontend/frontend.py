@@ -96,5 +96,7 @@ class Frontend(PromptReader):
             sampling=replace(sampling, stop=(), seed=sample_seed(sampling.seed, sample_index)),
             priority=job.priority,
         )
-        assembler = OutputAssembler(self._tokenizer, sampling, prompt_index, sample_index)
+        assembler = OutputAssembler(
+            self._tokenizer, sampling, prompt_index, sample_index, job.prompt.text_context
+        )
         return Sample(request, assembler)

@@ -14,6 +14,9 @@ MAX_SAMPLES = 128
 
 PromptInput = str | Sequence[int]
 
+# Enough for a whole character, of up to four tokens, wherever the last one begins.
+_TEXT_CONTEXT = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -22,10 +25,17 @@ class Prompt:
     Attributes:
         token_ids: at least one.
         text: what it was made from, None if token ids were given.
+        is_conversation: what follows is an answer, a text of its own.
     """
 
     token_ids: tuple[int, ...]
     text: str | None = None
+    is_conversation: bool = False
+
+    @property
+    def text_context(self) -> tuple[int, ...]:
+        """Tokens that the text of the output goes on from; none if it begins one."""
+        return () if self.is_conversation else self.token_ids[-_TEXT_CONTEXT:]
 
 
 class PromptReader:
@@ -88,7 +98,7 @@ class PromptReader:
         Raises:
             RequestError: it is something else, it is empty, or an id lies outside the vocabulary.
         """
-        return self._checked(in_form(token_ids, _token_ids, "prompt", RequestError), None)
+        return self._checked(in_form(token_ids, _token_ids, "prompt", RequestError))
 
     def chat_prompt(
         self,
@@ -110,7 +120,7 @@ class PromptReader:
         token_ids = self.tokenizer.encode_chat(
             messages, add_generation_prompt, options, self.max_model_len
         )
-        return self._checked(token_ids, None)
+        return self._checked(token_ids, is_conversation=True)
 
     def with_limit(self, sampling: SamplingParams, prompt: Prompt, default: int) -> SamplingParams:
         """`sampling`; if it names no `max_tokens`, with the default or what the context leaves."""
@@ -125,21 +135,20 @@ class PromptReader:
         Raises:
             RequestError: a token id outside the vocabulary, or a stop string without a tokenizer.
         """
-        self._check_token_ids(sampling.stop_token_ids, "stop_token_ids")
-        self._check_token_ids(tuple(token for token, _ in sampling.logit_bias), "logit_bias")
+        self.check_token_ids(sampling.stop_token_ids, "stop_token_ids")
+        self.check_token_ids(tuple(token for token, _ in sampling.logit_bias), "logit_bias")
         if sampling.stop and not self.has_tokenizer:
             raise RequestError(
                 "this model has no tokenizer, so no stop string can be found; use stop_token_ids",
                 param="stop",
             )
 
-    def _checked(self, token_ids: tuple[int, ...], text: str | None) -> Prompt:
-        if not token_ids:
-            raise RequestError("the prompt is empty; give at least one token", param="prompt")
-        self._check_token_ids(token_ids, "prompt")
-        return Prompt(token_ids, text)
+    def check_token_ids(self, token_ids: Sequence[int], param: str) -> None:
+        """Refuse ids that the model does not know.
 
-    def _check_token_ids(self, token_ids: tuple[int, ...], param: str) -> None:
+        Raises:
+            RequestError: of `param`; one lies outside the vocabulary.
+        """
         for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
             if not 0 <= token_id < self._vocab_size:
                 raise RequestError(
@@ -147,6 +156,14 @@ class PromptReader:
                     f"(0 to {self._vocab_size - 1})",
                     param=param,
                 )
+
+    def _checked(
+        self, token_ids: tuple[int, ...], text: str | None = None, is_conversation: bool = False
+    ) -> Prompt:
+        if not token_ids:
+            raise RequestError("the prompt is empty; give at least one token", param="prompt")
+        self.check_token_ids(token_ids, "prompt")
+        return Prompt(token_ids, text, is_conversation)
 
 
 def check_samples(num_samples: int) -> int:

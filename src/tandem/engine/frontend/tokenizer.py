@@ -8,6 +8,7 @@ from tokenizers import Tokenizer as Backend
 
 from tandem.engine.frontend.chat_template import ChatTemplate, Message
 from tandem.engine.frontend.detokenizer import IncrementalDetokenizer
+from tandem.engine.frontend.token_bytes import TokenBytes
 from tandem.spec.errors import ContextLengthError, RequestError
 
 # Bytes that Unicode's composition can turn into one: three Hangul letters become one syllable.
@@ -104,12 +105,20 @@ class Tokenizer:
         return text
 
     def token_text(self, token_id: int) -> str:
-        """Text of one token by itself, special tokens included; half characters as U+FFFD."""
-        return self._backend.decode([token_id], skip_special_tokens=False)
+        """Text that one token adds, special tokens included; half characters as U+FFFD."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
 
-    def detokenizer(self) -> IncrementalDetokenizer:
-        """A new incremental decoder for one sequence."""
-        return IncrementalDetokenizer(self._backend)
+    def token_bytes(self, token_id: int) -> bytes:
+        """What one token adds to a text, half characters included; nothing for unknown ids."""
+        return self._token_bytes.of(token_id)
+
+    @functools.cached_property
+    def _token_bytes(self) -> TokenBytes:
+        return TokenBytes(self._backend)
+
+    def detokenizer(self, context: Sequence[int] = ()) -> IncrementalDetokenizer:
+        """A new incremental decoder for one sequence, which goes on from the tokens `context`."""
+        return IncrementalDetokenizer(self._backend, context)
 
 
 def check_unicode(text: str) -> None:
