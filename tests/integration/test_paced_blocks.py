@@ -208,7 +208,7 @@ def test_columns_on_the_cpu_are_not_brought_and_computed_meanwhile(
     assert report.brought_bytes == pytest.approx(10 * (6 * brought + activations))
     assert 6 * rest_s <= pass_s < 1.05 * 6 * rest_s
     assert report.weights_busy > 0.95
-    assert 0.5 < report.cpu_busy < 0.95
+    assert 0.45 < report.cpu_busy < 0.55
 
 
 def test_the_link_and_the_cpu_have_no_more_than_the_memory_gives(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_link_and_the_cpu_have_no_more_than_the_memory_gives(tmp_path: Path)
     pass_s, report = run.passes(10, plan.block_rows)
     read = 6 * 3 * mlp / 4
     assert pass_s * pool >= report.brought_bytes / 10 + read
-    assert pass_s < 1.05 * (report.brought_bytes / 10 + read) / pool
+    assert pass_s < 1.1 * (report.brought_bytes / 10 + read) / pool
     assert read / pool < 0.8 * pass_s
     assert report.brought_bytes / 10 / LINK < 0.8 * pass_s
 
@@ -236,12 +236,12 @@ def test_the_link_and_the_cpu_have_no_more_than_the_memory_gives(tmp_path: Path)
 def test_attention_s_maps_on_the_cpu_are_not_brought_and_the_link_goes_on(
     batches: int, tmp_path: Path
 ) -> None:
-    """Beside half of each MLP: the CPU has two thirds as much to do as the link."""
+    """Beside half of each MLP: the CPU has nearly as much to do as the link."""
     mlp = mlp_matrix_bytes(WIDE, Precision.uniform(DType.FLOAT16))
     rest_s, stages = mlp / 2 / LINK, (Part.PRE, Part.OUTPUT, Part.COLUMNS)
 
     def host(task: HostTask) -> float:
-        return 0.65 * rest_s / batches / 3 if task.entry.op.part in stages else 1e-6
+        return 0.85 * rest_s / batches / 3 if task.entry.op.part in stages else 1e-6
 
     plan = plan_of(
         ("streamed",) * 6, batches=batches, cpu_rows=2, cpu_attention_maps=True,
