@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tandem.plan.block_shape import AHEAD_COPIES
-from tandem.plan.cohort_chain import CohortChain
 from tandem.plan.disk_slots import SLOTS
-from tandem.plan.program import LaneSlot, ProgramOp, Queue
+from tandem.plan.program import ProgramOp, Queue
 from tandem.plan.weights import STREAM_SLOTS
 from tandem.runtime.paced.fluid_memory import FluidMemory
+from tandem.runtime.paced.joins import Joins
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.timeline import Timeline
 
@@ -91,16 +91,14 @@ class PacedLedger:
         self._submitted = dict.fromkeys(Queue, 0)
         self._task: HostTask | None = None
         self._spans: list[Span] = []
-        self._stamps: dict[tuple[int, int], float] = {}
-        self._chain = CohortChain()
+        self._joins = Joins()
         self._active: dict[int, PacedProgram] = {}
-        self._decision_s: float | None = None
         self._passed_s = 0.0
 
     @property
     def next_s(self) -> float | None:
         """The next moment at which something may become known; None: time alone tells nothing."""
-        next_s = min(self._memory.next_s(), self._decided_s)
+        next_s = min(self._memory.next_s(), self._joins.decision_s)
         return next_s if next_s < math.inf else None
 
     def free_s(self, queue: Queue) -> float | None:
@@ -117,8 +115,7 @@ class PacedLedger:
     @property
     def stalled(self) -> bool:
         """True if no host operation and no pending decision can resolve anything."""
-        waits = self._task is None and self._decision_s is None
-        return waits and self._memory.is_idle
+        return self._task is None and self._memory.is_idle and self._joins.decision_s == math.inf
 
     def submit(self, program: PacedProgram) -> None:
         """Queue a program's operations."""
@@ -127,8 +124,7 @@ class PacedLedger:
             self._waiting[op.queue].append(Entry(op, program))
         for queue, count in program.program.template.counts:
             self._submitted[queue] += count
-        for slot in program.program.lanes:
-            self._chain.submitted(slot.cohort_id, slot.cohort_signal)
+        self._joins.submitted(program)
 
     def advance(self, now_s: float) -> bool:
         """Resolve whatever can be resolved at the time `now_s`.
@@ -141,7 +137,7 @@ class PacedLedger:
             if self._becomes_certain():
                 return True
             ends_s = self._memory.next_s()
-            next_s = min(ends_s, self._decided_s)
+            next_s = min(ends_s, self._joins.decision_s)
             if next_s > now_s:
                 return False
             self._passed_s = max(self._passed_s, next_s)
@@ -150,12 +146,8 @@ class PacedLedger:
                     entry, moved = self._sharing.pop(over.queue)
                     self._finish(entry, over.start_s, over.end_s, moved)
 
-    @property
-    def _decided_s(self) -> float:
-        return math.inf if self._decision_s is None else self._decision_s
-
     def _resolve_all(self) -> None:
-        self._decision_s = None
+        self._joins.decision_s = math.inf
         moved = True
         while moved:
             moved = False
@@ -216,9 +208,7 @@ class PacedLedger:
 
     def forget_cohort(self, cohort_id: int) -> None:
         """A finished cohort will not be joined any more."""
-        for key in [key for key in self._stamps if key[0] == cohort_id]:
-            del self._stamps[key]
-        self._chain.forget(cohort_id)
+        self._joins.forget(cohort_id)
 
     def _is_over_at_once(self) -> bool:
         """The next host operation can begin, and there is nothing to do."""
@@ -266,7 +256,7 @@ class PacedLedger:
             return False
         start_s = max(ready_s, self._timelines[op.queue].last_s)
         if op.joins is not None:
-            joined_s = self._join(entry, start_s)
+            joined_s = self._joins.decide(entry.program, op.joins, start_s, self._passed_s)
             if joined_s is None:
                 return False
             start_s = joined_s
@@ -286,48 +276,28 @@ class PacedLedger:
         ready_s = entry.program.submitted_s + entry.program.launch_s
         for wait in entry.op.waits:
             value = entry.program.base[wait.queue] + wait.ordinal
-            timeline = self._timelines[wait.queue]
-            end_s = timeline.end(value)
-            under_way = value == timeline.num_resolved + 1 and self._memory.has(wait.queue)
-            if end_s is None and foreseen and under_way:
-                end_s = self._memory.foreseen_s(wait.queue)
-            if end_s is None or end_s == math.inf:
+            end_s = self._timelines[wait.queue].end(value)
+            if end_s is None and foreseen:
+                end_s = self._foreseen_s(wait.queue, value)
+            if end_s is None:
                 return None
             ready_s = max(ready_s, end_s)
         return ready_s
 
-    def _join(self, entry: Entry, ready_s: float) -> float | None:
-        """When the wait for a cohort that began at `ready_s` ends; None if that is not known yet.
-
-        A guarded join is decided at the bound of its wait, whichever way the cohort turns out
-        later.
+    def _foreseen_s(self, queue: Queue, value: int) -> float | None:
+        """When a signal will have a value that it has not yet, if nothing changes; None: that
+        hangs on what has not even begun, or may take however long.
         """
-        lane, program = entry.op.joins, entry.program.program
-        assert lane is not None
-        slot: LaneSlot = program.lanes[lane]
-        if self._chain.is_broken(slot.cohort_id, slot.cohort_signal):
-            entry.program.guards[lane] = False
-            return ready_s
-        stamp_s = self._stamps.get((slot.cohort_id, slot.cohort_signal))
-        bounded = program.template.lanes[lane].guarded and program.max_join_wait_s is not None
-        limit_s = ready_s + (program.max_join_wait_s or 0.0) if bounded else math.inf
-        if stamp_s is not None and stamp_s <= limit_s:
-            entry.program.guards[lane] = True
-            self._chain.joined(slot.cohort_id, slot.cohort_signal)
-            return max(ready_s, stamp_s)
-        if stamp_s is None and self._passed_s < limit_s:
-            self._decision_s = min(self._decided_s, limit_s) if bounded else self._decision_s
+        under_way = value == self._timelines[queue].num_resolved + 1 and self._memory.has(queue)
+        if not under_way:
             return None
-        entry.program.guards[lane] = False
-        return limit_s
+        end_s = self._memory.foreseen_s(queue)
+        return end_s if end_s < math.inf else None
 
-    def _finish(
-        self, entry: Entry, start_s: float, end_s: float, moved_bytes: float = 0.0
-    ) -> None:
+    def _finish(self, entry: Entry, start_s: float, end_s: float, moved_bytes: float = 0.0) -> None:
         op, program = entry.op, entry.program
         if op.raises is not None and op.raises in program.active(op):
-            slot = program.program.lanes[op.raises]
-            self._stamps[(slot.cohort_id, slot.cohort_signal + 1)] = end_s
+            self._joins.stamp(program.program.lanes[op.raises], end_s)
         self._timelines[op.queue].append(end_s)
         self._spans.append(Span(entry, start_s, end_s, moved_bytes))
         program.end_s = max(program.end_s, end_s)
