@@ -41,23 +41,16 @@ class LatePool:
     ) -> None:
         self._late_s, self._duration_s = late_s, duration_s
         self._source: TaskSource | None = None
-        self._free_s, self._entered = 0.0, False
 
     def start(self, source: TaskSource) -> None:
         self._source = source
 
     def wake(self) -> None:
-        if self._entered:
-            return
         assert self._source is not None
-        self._entered = True
         while (task := self._source.take_task()) is not None:
-            start_s, duration_s = max(task.not_before_s, self._free_s), 0.0
-            if self._source.has_work(task):
-                start_s += self._late_s() if task.entry.op.kind is OpKind.ATTEND else 0.0
-                duration_s = self._duration_s(task)
-            self._free_s = self._source.completed(task, start_s, start_s + duration_s)
-        self._entered = False
+            start_s = task.not_before_s
+            start_s += self._late_s() if task.entry.op.kind is OpKind.ATTEND else 0.0
+            self._source.completed(task, start_s, start_s + self._duration_s(task))
 
     def close(self) -> None:
         pass

@@ -159,7 +159,11 @@ def test_lm_offload_streams_layers_in_few_bits_and_is_executed_so() -> None:
 
 
 def test_one_batch_in_halves_keeps_cpu_and_link_busy_at_once() -> None:
-    """As a whole it makes the CPU wait before and behind its attention in every layer."""
+    """As a whole it makes the CPU wait before and behind its attention in every layer.
+
+    The link brings something all the time: what both have is what the memory gives. In the last of
+    eight passes hardly any sequence is left.
+    """
     named = CellName("a4000", "park-egger", "opt-13b", Load(512, 8), 192)
     cell = make_cell(named, 5, truth_of(1, plain=False))
     one, halves = run_splits(cell, ask(cell))
@@ -171,7 +175,8 @@ def test_one_batch_in_halves_keeps_cpu_and_link_busy_at_once() -> None:
         assert run.candidate.cpu_rows
         assert run.executed.both_share <= min(run.executed.link_share, 1.0)
     assert one.executed.both_share > 0.75
-    assert halves.executed.both_share > max(0.9, one.executed.both_share)
+    assert halves.executed.both_share > max(0.88, one.executed.both_share + 0.05)
+    assert halves.executed.link_share > 0.99
     assert halves.executed.tokens_per_s > one.executed.tokens_per_s
 
 

@@ -94,17 +94,15 @@ def test_of_what_is_as_good_least_is_rounded() -> None:
     assert search.simplest(AUTO, best) == other
 
 
-def test_few_bits_beside_layers_on_the_cpu_have_all_that_unlike_rows_add() -> None:
-    """In 16 bits 9% of passes less, which are predicted as much too long. There is no KV on the
-    host, so that its type changes nothing else.
-    """
+def test_unlike_rows_add_the_same_beside_layers_on_the_cpu_in_any_type() -> None:
+    """There is no KV on the host, so that its type changes nothing."""
     asked = ask(OPT, "a10g", "server-genoa", prompt="512", generate="20-240", requests=300)
     search = OfflineSearch(replace(asked, precision=FEW))
     plain = BlockCandidate(1, 6, 16, 0, 0, lent=4)
     few = replace(plain, host_kv=CodeType.INT4)
     ends = [search.option(each).prediction.rates for each in (plain, few)]
-    assert ends[0].pass_s == ends[1].pass_s
-    assert ends[0].tail_s < ends[1].tail_s
+    assert ends[0] == ends[1]
+    assert ends[0].tail_s > 0
 
 
 def test_it_is_said_only_where_some_is_there_and_nothing_is_recomputed() -> None:

@@ -37,11 +37,13 @@ def test_a_dependency_on_another_queue_delays_the_start() -> None:
     ops = [op(Queue.ACCEL, 1), op(Queue.D2H, 1, (Queue.ACCEL, 1)), op(Queue.ACCEL, 2)]
     ledger.submit(program(ops, ledger.base, lambda o: 2.0 if o.queue is Queue.D2H else 1.0))
     ledger.advance(0.0)
-    assert ends(ledger) == {
-        (0, "accel", 1): (0.0, 1.0),
-        (0, "accel", 2): (1.0, 2.0),
-        (0, "d2h", 1): (1.0, 3.0),
-    }
+    assert ends(ledger) == {(0, "accel", 1): (0.0, 1.0), (0, "accel", 2): (1.0, 2.0)}
+    assert ledger.next_s == 1.0, "the copy begins"
+    ledger.advance(2.9)
+    assert ends(ledger) == {}, "something may still slow it down"
+    assert ledger.next_s == 3.0
+    ledger.advance(3.0)
+    assert ends(ledger) == {(0, "d2h", 1): (1.0, 3.0)}
 
 
 def test_a_device_operation_waits_for_the_hosts_own_stamp() -> None:
@@ -58,7 +60,7 @@ def test_a_device_operation_waits_for_the_hosts_own_stamp() -> None:
     assert task.not_before_s == 1.0
     assert ends(ledger) == {(0, "accel", 1): (0.0, 1.0)}
     assert ledger.free_s(Queue.ACCEL) is None
-    ledger.stamp(task, 1.5, 4.0)
+    ledger.begin(task, 1.5, 0.0, alone_s=2.5)
     ledger.advance(4.0)
     assert ends(ledger) == {(0, "cpu", 1): (1.5, 4.0), (0, "accel", 2): (4.0, 5.0)}
     assert ledger.take_task() is None
@@ -69,7 +71,7 @@ def test_bases_order_programs_among_each_other() -> None:
     ledger.submit(program([op(Queue.ACCEL, 1)], ledger.base, lambda _: 3.0))
     second = [op(Queue.D2H, 1, (Queue.ACCEL, 0))]
     ledger.submit(program(second, ledger.base, lambda _: 1.0, step=1))
-    ledger.advance(0.0)
+    ledger.advance(4.0)
     assert ends(ledger)[(1, "d2h", 1)] == (3.0, 4.0)
 
 
@@ -82,7 +84,7 @@ def cohort_sweep(ledger: PacedLedger, stamp_s: float) -> None:
     ledger.advance(0.0)
     task = ledger.take_task()
     assert task is not None
-    ledger.stamp(task, 0.0, stamp_s)
+    ledger.begin(task, 0.0, 0.0, alone_s=stamp_s)
 
 
 def joining_sweep(ledger: PacedLedger, bound_s: float | None, submitted_s: float = 0.0) -> None:
@@ -117,10 +119,10 @@ def test_a_guarded_join_is_decided_at_the_bounded_wait(
     ledger = PacedLedger()
     cohort_sweep(ledger, stamp_s)
     joining_sweep(ledger, bound_s=1.0, submitted_s=1.0)
-    ledger.advance(1.0)
-    spans = ledger.take_spans()
-    assert spans[-1].entry.program.guards == {0: joined}
-    assert (spans[-1].start_s, spans[-1].end_s) == accel
+    ledger.advance(4.0)
+    (span,) = (s for s in ledger.take_spans() if s.entry.op.queue is Queue.ACCEL)
+    assert span.entry.program.guards == {0: joined}
+    assert (span.start_s, span.end_s) == accel
 
 
 def test_an_unstamped_cohort_is_refused_once_the_bound_has_passed_and_not_before() -> None:
@@ -129,10 +131,10 @@ def test_an_unstamped_cohort_is_refused_once_the_bound_has_passed_and_not_before
     ledger.submit(program(ops, ledger.base, lambda _: 0.0, shapes=SUSPENDS, cohort=COHORT))
     joining_sweep(ledger, bound_s=1.0)
     ledger.advance(0.5)
-    assert ledger.decision_s == 1.0
+    assert ledger.next_s == 1.0
     assert ledger.take_spans() == []
     ledger.advance(1.0)
-    assert ledger.decision_s is None
+    assert ledger.next_s is None
     assert ends(ledger) == {(1, "h2d", 1): (1.0, 1.0), (1, "accel", 1): (1.0, 1.0)}
 
 
@@ -146,8 +148,8 @@ def test_an_unbounded_join_waits_for_its_cohort() -> None:
     assert not ledger.stalled
     task = ledger.take_task()
     assert task is not None
-    ledger.stamp(task, 0.0, 7.0)
-    ledger.advance(7.0)
+    ledger.begin(task, 0.0, 0.0, alone_s=7.0)
+    ledger.advance(7.5)
     assert ends(ledger)[(1, "accel", 1)] == (7.5, 8.5)
 
 

@@ -20,11 +20,11 @@ from tandem.memory.page import KVPageSpec
 from tandem.plan.binding import LaneBinding, TierAppend, TierAttention
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
 from tandem.profiling.measurements import Contention
-from tandem.runtime.paced.gauges import Gauges
+from tandem.runtime.paced.fluid_memory import FluidMemory
 from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.ledger import PacedLedger
 from tandem.runtime.paced.report import Lateness, judge
-from tandem.runtime.paced.shared_memory import Copy, emulated_contention, end_beside_s
+from tandem.runtime.paced.shared_memory import emulated_contention
 from tandem.runtime.paced.tokens import SyntheticTokens
 from tandem.runtime.paced.truth import PacedTruth
 from tandem.spec.dtype import DType
@@ -104,23 +104,30 @@ def test_synthetic_tokens_depend_on_row_and_position_and_are_no_end() -> None:
     assert len(set(first.tolist())) > 50
 
 
-def test_dma_slows_down_host_work_as_far_as_both_ask_for_more_than_there_is() -> None:
-    gauges = Gauges(pool_bytes_per_s=1000.0, aliasing=Aliasing(0, 1, 8, 1))
-    ledger = PacedLedger()
-    copies = [op(Queue.H2D, 1), op(Queue.D2H, 1), op(Queue.H2D, 2)]
-    ledger.submit(program(copies, ledger.base, lambda _: 2.0, submitted_s=1.0))
-    ledger.advance(1.0)
-    for span in ledger.take_spans():
-        gauges.resolved(span, copied_bytes=800.0)  # 400 bytes/s: H2D from 1 to 5, D2H from 1 to 3
-    # 400 bytes/s are free of 1000: 200 are asked for beside 800 at first, and beside 400 then
-    assert gauges.beside_copies_s(2.0, 4.0, 400) == 4.0
-    # all that there is: at 1/1.8 of its speed up to 3, then at 1/1.4 up to 5, then at its own
-    left_s = 2 - 1 / 1.8 - 2 / 1.4
-    assert gauges.beside_copies_s(2.0, 4.0, 2000) == pytest.approx(5 + left_s)
-    assert gauges.beside_copies_s(2.0, 4.0, 9000) == gauges.beside_copies_s(2.0, 4.0, 2000)
-    assert gauges.beside_copies_s(2.0, 4.0, 0) == gauges.beside_copies_s(2.0, 4.0, 2000)
-    assert gauges.beside_copies_s(5.0, 9.0, 4000) == 9.0
-    assert Gauges(None, Aliasing(0, 1, 8, 1)).beside_copies_s(2.0, 4.0, 2000) == 4.0
+def test_copies_and_host_work_slow_each_other_down_as_far_as_they_ask_for_more_than_there_is():
+    """800 of 1000 bytes per second are asked for by a copy of two seconds, from 1 on."""
+
+    def ends(pool: float | None, asked: float | None) -> tuple[float, float]:
+        ledger = PacedLedger(pool, lambda _: 1600.0)
+        ops = [op(Queue.H2D, 1), op(Queue.CPU, 1)]
+        ledger.submit(program(ops, ledger.base, lambda _: 2.0, submitted_s=1.0))
+        assert ledger.advance(1.0), "the host's part can begin"
+        task = ledger.take_task()
+        assert task is not None
+        ledger.begin(task, 2.0, asked, alone_s=2.0)
+        ledger.advance(99.0)
+        spans = {span.entry.op.queue: span for span in ledger.take_spans()}
+        assert spans[Queue.H2D].moved_bytes == 1600.0
+        return spans[Queue.H2D].end_s, spans[Queue.CPU].end_s
+
+    assert ends(1000.0, 200.0) == (3.0, 4.0), "there is enough for both"
+    # of 1400 asked for, 1000 are there: what the copy has left takes 1.4 s for 1, the host's is as
+    # far then, and goes on alone
+    assert ends(1000.0, 600.0) == pytest.approx((3.4, 4.4))
+    # of 1800, of which no work asks for more than there is
+    assert ends(1000.0, 1000.0) == pytest.approx((3.8, 4.8))
+    assert ends(1000.0, 9000.0) == ends(1000.0, None) == ends(1000.0, 1000.0)
+    assert ends(None, 9000.0) == (3.0, 4.0)
 
 
 def test_products_on_the_cpu_ask_for_the_weights_and_activations_that_they_read() -> None:
@@ -141,15 +148,21 @@ def test_products_on_the_cpu_ask_for_the_weights_and_activations_that_they_read(
 
 
 def test_probes_find_what_emulated_copies_take() -> None:
-    """A run of attention beside a copy throughout is as slow as a probe is said to have found."""
+    """A run of attention beside a copy throughout is as slow as a probe is said to have found, and
+    so is the copy.
+    """
     found = Contention("a", "b", "memory", "link", 600.0, 600.0, 300.0, 300.0)
-    for asked, kept in ((900.0, 750.0), (600.0, 600.0)):
+    for asked in (900.0, 600.0):
         alone = replace(found, work_alone_per_s=asked, work_beside_per_s=asked)
         beside = emulated_contention(alone, 1000.0)
-        end_s = end_beside_s(0.0, 1.0, asked, [Copy(0.0, 9.0, 300.0)], 1000.0)
-        assert beside.work_beside_per_s == pytest.approx(kept)
-        assert asked / end_s == pytest.approx(kept)
-        assert beside.load_beside_bytes_per_s == pytest.approx(300 * kept / asked)
+        memory = FluidMemory(1000.0)
+        memory.begin(Queue.CPU, 0.0, 1.0, asked)
+        memory.begin(Queue.H2D, 0.0, 1.0, 300.0)
+        memory.advance()
+        ends = {over.end_s for over in memory.advance()}
+        assert beside.work_beside_per_s == pytest.approx(asked / max(ends))
+        assert beside.load_beside_bytes_per_s == pytest.approx(300 / max(ends))
+        assert max(ends) == pytest.approx(max(1.0, (asked + 300) / 1000))
     products = emulated_contention(replace(found, bound_by="cores"), 1000.0)
     assert products.work_beside_per_s == 600.0, "their bytes beside the link's are few"
     disks = replace(found, busy="disks", work_beside_per_s=5.0)

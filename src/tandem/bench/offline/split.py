@@ -25,8 +25,9 @@ _DIVIDED = replace(
     computes_layers=False,
 )
 _ONE_BATCH = replace(_DIVIDED, name="one batch, divided", orders=("rows",))
-_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""Of the sequences that the link could bring meanwhile, those that are tried."""
+_SHARES = (0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
+"""Of the sequences that the link could bring meanwhile, those that are tried: few where both
+exhaust the memory."""
 PUBLISHED = 0.98
 """Overlap of CPU and link, as the paper measured it."""
 

@@ -46,7 +46,7 @@ class PacedOptions:
     Attributes:
         seed: of pages, queries and cores' data.
         perturbation: how the accelerator's truth deviates from its description.
-        contention: DMA delays CPU attention (modelled).
+        contention: copies and the CPU slow each other down (modelled).
         cores: for CPU attention; None leaves the choice to the operating system.
         cache_bytes: the last-level cache; None asks sysfs.
         plan: changes the plan before the engine is built (cohorts, bounds).
@@ -232,10 +232,11 @@ def paced_executor(
     return PacedExecutor(
         PacedCosts(spec, page, truth, host, layers, types),
         tokens or SyntheticTokens(spec),
-        Gauges(shared, aliasing),
+        Gauges(aliasing, contention=options.contention),
         pool or WorkerPool(options.cores),
         clock,
         hardware.accelerator.launch_latency_s,
+        shared,
         listeners,
     )
 

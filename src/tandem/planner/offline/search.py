@@ -32,8 +32,6 @@ from tandem.planner.question import Question
 _WORTH_MOVING = 1.001
 _AS_GOOD = 0.995
 """Of the best prediction: what lies closer is within what predictions are off by."""
-_TAKEN_FROM_LOADS = 0.09
-"""Of a pass, that the CPU's layers cost loads as predicted, but not as the emulator executes."""
 _ROUNDED: tuple[KVInFewBits, ...] = ("none", "host", "all")
 """KV in few bits, the least first."""
 _LIKELY = "flexgen"
@@ -228,8 +226,7 @@ class OfflineSearch:
         """
         bound, places = self.times.bound, candidate.block_rows
         course = self._occupancy.course(places, streams=candidate.streamed > 0)
-        counted = 1 + self._counted_twice(candidate)
-        more_s = -counted * self._occupancy.passes_by_means(places) * bound.decode_s(candidate)
+        more_s = -self._occupancy.passes_by_means(places) * bound.decode_s(candidate)
         for alike in course.passes:
             more_s += alike.number * bound.decode_s(candidate.left(alike.rows))
         blocks = math.ceil(self.question.lengths.requests / places)
@@ -248,14 +245,6 @@ class OfflineSearch:
             return 0.0
         alone = replace(candidate, resident_rows=1, streamed_rows=0, cpu_rows=0)
         return passes * self.times.bound.decode_s(replace(alone, recomputed_tokens=0))
-
-    def _counted_twice(self, candidate: BlockCandidate) -> float:
-        """Share of passes by which they are priced too long where the CPU computes layers, but for
-        few bits and mixtures, whose passes of few sequences are far off already (ADR 0107).
-        """
-        plain = candidate.quantized == "none" and candidate.kv_in_few_bits == "none"
-        plain &= self.question.model.experts is None
-        return _TAKEN_FROM_LOADS if plain and candidate.lent else 0.0
 
     def _begin(self, policy: OfflinePolicy) -> None:
         """It may be searched."""

@@ -11,7 +11,7 @@ from tandem.plan.program import LaneSlot, OpKind, Part, ProgramOp, StepProgram
 from tandem.runtime.lane_context import TierContext
 from tandem.runtime.paced.host import PacedHost
 from tandem.runtime.paced.host_layers import PacedHostLayers
-from tandem.runtime.paced.ledger import HostTask, Span
+from tandem.runtime.paced.ledger import Entry, HostTask
 from tandem.runtime.paced.passing_truth import PASSING_COPIES
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.truth import PacedTruth
@@ -109,9 +109,9 @@ class PacedCosts:
         lanes = _lanes(program, active)
         return self._truth.compute_s(op, [lane.work for lane in lanes], _passing(lanes))
 
-    def copied_bytes(self, span: Span) -> float:
+    def moved_bytes(self, entry: Entry) -> float:
         """Bytes that a copy or a read moves; 0 for other operations."""
-        op, program = span.entry.op, span.entry.program
+        op, program = entry.op, entry.program
         if op.kind in (OpKind.LOAD, OpKind.READ):
             return self._truth.weight_bytes(op)
         if op.kind is not OpKind.COPY:
@@ -133,9 +133,9 @@ class PacedCosts:
 
     # --- host operations --------------------------------------------------------------------------
 
-    def has_work(self, task: HostTask) -> bool:
+    def has_work(self, entry: Entry) -> bool:
         """True if any lane that takes part has something for the host to do."""
-        op, program = task.entry.op, task.entry.program
+        op, program = entry.op, entry.program
         lanes = _lanes(program, program.active(op))
         if _is_of_layer(op):
             return any(not lane.skip for lane in lanes)

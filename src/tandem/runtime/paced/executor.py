@@ -22,7 +22,7 @@ from tandem.plan.events import (
     TransferDone,
 )
 from tandem.plan.executed_op import OpListener
-from tandem.plan.program import EventKind, OpKind, ProgramOp, Queue, StepProgram
+from tandem.plan.program import EventKind, OpKind, Part, ProgramOp, Queue, StepProgram
 from tandem.runtime.executor import Rank
 from tandem.runtime.paced.costs import PacedCosts
 from tandem.runtime.paced.gauges import Gauges
@@ -83,6 +83,8 @@ class PacedExecutor:
         tokens: what is said to have been sampled.
         pool: executes host operations.
         launch_s: from submission to the earliest start of an operation.
+        memory_bytes_per_s: of the host's memory, which copies, reads and the CPU share; None: they
+            do not slow each other down.
         listeners: told of every operation, as soon as its end is known, which may lie ahead.
     """
 
@@ -94,18 +96,21 @@ class PacedExecutor:
         pool: HostPool,
         clock: PacedClock,
         launch_s: float,
+        memory_bytes_per_s: float | None,
         listeners: Sequence[OpListener] = (),
     ) -> None:
         self._listeners = tuple(listeners)
         self._costs, self._tokens, self._gauges = costs, tokens, gauges
         self._pool, self._clock, self._launch_s = pool, clock, launch_s
-        self._ledger = PacedLedger()
+        self._ledger = PacedLedger(memory_bytes_per_s, costs.moved_bytes, costs.has_work)
         self._lock = threading.RLock()
         self._events: list[tuple[float, int, Event]] = []
         self._numbers = itertools.count()
         self._forward: PacedProgram | None = None
         self._sleeps_until: float | None = 0.0
-        self._host_free_s = 0.0
+        self._advancing = False
+        self._begun: tuple[HostTask, float] | None = None
+        self._asked: dict[tuple[OpKind, Part], float] = {}
         self._told_s = 0.0  # time of the last event that was delivered
         self._fast = False
         sharpen_timers()
@@ -190,35 +195,46 @@ class PacedExecutor:
 
     # --- the pool's thread ------------------------------------------------------------------------
 
-    def take_task(self) -> HostTask | None:
-        """The next host operation."""
+    def look(self) -> float | None:
+        """Let be known what has ended by now; returns when there may be more, None: not by time."""
         with self._lock:
-            return self._ledger.take_task()
-
-    def has_work(self, task: HostTask) -> bool:
-        """False if no lane takes part, or work is skipped for now."""
-        return bool(task.entry.program.active(task.entry.op)) and self._costs.has_work(task)
-
-    def run_task(self, task: HostTask) -> None:
-        """Append or attend, for real."""
-        self._costs.run(task)
-
-    def completed(self, task: HostTask, start_s: float, end_s: float) -> float:
-        """Stamp the operation; DMA under way meanwhile delays it as the contention model says."""
-        with self._lock:
-            gauges = self._gauges
-            if end_s > start_s:
-                due_s = max(task.not_before_s, self._host_free_s)
-                gauges.lateness.start.append(max(0.0, start_s - due_s))
-                read_bytes = self._costs.read_bytes(task)
-                if task.entry.op.kind is OpKind.ATTEND:
-                    gauges.attended(int(read_bytes))
-                end_s = gauges.beside_copies_s(start_s, end_s, read_bytes)
-            self._host_free_s = end_s
-            self._ledger.stamp(task, start_s, end_s)
             self._advance(self._clock.now())
             self._wake_poller()
-        return end_s
+            return self._ledger.next_s
+
+    def take_task(self, *, ahead: bool = False) -> HostTask | None:
+        """The next host operation; see `PacedLedger.take_task`."""
+        with self._lock:
+            return self._ledger.take_task(ahead=ahead)
+
+    def begun(self, task: HostTask, start_s: float) -> None:
+        """Real work begins; without the lock, since it must not wait for it."""
+        self._begun = task, start_s
+
+    def run_task(self, task: HostTask) -> None:
+        """Append, attend or multiply, for real."""
+        self._costs.run(task)
+
+    def completed(self, task: HostTask, start_s: float, end_s: float) -> None:
+        """The work has taken, or will take, so long by itself; what shares the memory meanwhile
+        makes it longer, and is itself made longer.
+        """
+        with self._lock:
+            gauges, op, alone_s = self._gauges, task.entry.op, end_s - start_s
+            gauges.lateness.start.append(max(0.0, start_s - task.not_before_s))
+            read_bytes = self._costs.read_bytes(task)
+            if op.kind is OpKind.ATTEND:
+                gauges.attended(int(read_bytes))
+            if read_bytes:
+                self._asked[op.kind, op.part] = read_bytes / alone_s
+            self._take_begun()
+            if self._ledger.executes(task):
+                self._ledger.known(alone_s)
+            else:
+                asked = read_bytes / alone_s if read_bytes else None
+                self._ledger.begin(task, start_s, asked, alone_s)
+            self._advance(self._clock.now())
+            self._wake_poller()
 
     def failed(self, task: HostTask, error: BaseException) -> None:
         """The operation raised: the engine hears of it at its next poll."""
@@ -248,11 +264,28 @@ class PacedExecutor:
             due_s = max(free_s, self._told_s) if program.sampling else free_s
             self._gauges.lateness.submit.append(max(0.0, now_s - due_s))
 
+    def _take_begun(self) -> None:
+        """Let real work begin at its moment, of what comes after which nothing has been told."""
+        if self._begun is None:
+            return
+        (task, start_s), self._begun = self._begun, None
+        while self._ledger.advance(start_s):
+            pass
+        op = task.entry.op
+        # what it reads per second is known when it has ended: as much as the last of its kind
+        self._ledger.begin(task, start_s, self._asked.get((op.kind, op.part)))
+
     def _advance(self, now_s: float) -> None:
-        self._ledger.advance(now_s)
+        if self._advancing:  # a virtual pool has been woken, and says what its task takes
+            return
+        self._advancing = True
+        self._take_begun()
+        while self._ledger.advance(now_s):
+            self._pool.wake()
+        self._advancing = False
         spans = self._ledger.take_spans()
         for span in spans:
-            self._gauges.resolved(span, self._costs.copied_bytes(span))
+            self._gauges.resolved(span)
             self._stamp(span)
         for span in spans:
             self._report_end(span)
@@ -290,10 +323,10 @@ class PacedExecutor:
         heapq.heappush(self._events, (time_s, next(self._numbers), event))
 
     def _next_s(self) -> float | None:
-        """The next moment at which something is to be delivered or decided."""
+        """The next moment at which something is to be delivered, or may become known."""
         times = [time_s for time_s, *_ in self._events[:1]]
-        if self._ledger.decision_s is not None:
-            times.append(self._ledger.decision_s)
+        if (next_s := self._ledger.next_s) is not None:
+            times.append(next_s)
         return min(times, default=None)
 
     def _wake_poller(self) -> None:

@@ -1,30 +1,24 @@
 """What a paced run has measured since its window began."""
 
-from collections import deque
-
 from tandem.plan.program import OpKind, Part, Queue
 from tandem.runtime.paced.host import Aliasing
 from tandem.runtime.paced.ledger import Span
 from tandem.runtime.paced.report import Lateness, PacedReport, judge, percentile_95
-from tandem.runtime.paced.shared_memory import Copy, end_beside_s
 
 _STAGES = (Part.PRE, Part.POST)
 _TO_ACCELERATOR = (Queue.H2D, Queue.WEIGHTS)
-_DMA = (Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.DISK)
 
 
 class Gauges:
     """Sums over resolved operations, and lateness samples.
 
     Args:
-        pool_bytes_per_s: of the host's memory, which DMA and CPU share; None: no contention.
         aliasing: of the host's pages.
+        contention: whether copies and the CPU share the host's memory.
     """
 
-    def __init__(self, pool_bytes_per_s: float | None, aliasing: Aliasing) -> None:
-        self._pool = pool_bytes_per_s
-        self._aliasing = aliasing
-        self._copies: deque[Copy] = deque()
+    def __init__(self, aliasing: Aliasing, *, contention: bool) -> None:
+        self._aliasing, self._contention = aliasing, contention
         self.begin(0.0, 0.0)
 
     def begin(self, now_s: float, worked_s: float) -> None:
@@ -39,8 +33,8 @@ class Gauges:
         self._most_read, self._brought_bytes = 0, 0.0
         self.lateness = Lateness()
 
-    def resolved(self, span: Span, copied_bytes: float) -> None:
-        """An operation's start and end are known; copies say how many bytes they move."""
+    def resolved(self, span: Span) -> None:
+        """An operation's start and end are known."""
         op, duration_s = span.entry.op, span.end_s - span.start_s
         if span.end_s <= self._begin_s:
             return
@@ -48,32 +42,14 @@ class Gauges:
         if joined:
             self._busy_s[op.queue] += duration_s
         if op.queue in _TO_ACCELERATOR:
-            self._brought_bytes += copied_bytes
+            self._brought_bytes += span.moved_bytes
         if op.kind is OpKind.STAGE and op.part in _STAGES and duration_s > 0:
             self._stage_s += duration_s
             self._num_stages += 1
-        if op.queue in _DMA and duration_s > 0 and self._pool is not None:
-            self._copies.append(Copy(span.start_s, span.end_s, copied_bytes / duration_s))
 
     def attended(self, read_bytes: int) -> None:
         """A host attention read so many bytes of one set of pages."""
         self._most_read = max(self._most_read, read_bytes)
-
-    def beside_copies_s(self, start_s: float, end_s: float, read_bytes: float) -> float:
-        """When the host's work of this interval ends, since DMA moves bytes meanwhile.
-
-        Args:
-            read_bytes: keys and values, or weights and activations; 0: of its bytes nothing is
-                known, and it is taken to ask for all that the memory gives. Copies keep their
-                times, which have been told.
-        """
-        if self._pool is None:
-            return end_s
-        while self._copies and self._copies[0].end_s <= start_s:
-            self._copies.popleft()
-        alone_s = end_s - start_s
-        asked = read_bytes / alone_s if read_bytes else self._pool
-        return end_beside_s(start_s, alone_s, asked, self._copies, self._pool)
 
     def report(self, now_s: float, worked_s: float) -> PacedReport:
         """The window so far; `worked_s` as in `begin`."""
@@ -99,7 +75,7 @@ class Gauges:
             weights_busy=self._busy_s[Queue.WEIGHTS] / wall_s,
             cpu_busy=self._busy_s[Queue.CPU] / wall_s,
             brought_bytes=self._brought_bytes,
-            contention="none" if self._pool is None else "modelled",
+            contention="modelled" if self._contention else "none",
             host_sets=self._aliasing.sets,
             host_distinct_bytes=self._aliasing.distinct_bytes,
             host_read_bytes=read,

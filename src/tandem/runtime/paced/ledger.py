@@ -1,26 +1,28 @@
 """Ledgers of deadlines: when every operation of the paced emulator starts and ends.
 
-Device queues are arithmetic: `start = max(queue free, dependencies, submission + launch)` and
-`end = start + cost`. An operation's deadline is known as soon as those of its dependencies are; the
-host's operations are real work, and theirs are the stamps that the worker gives. The ledger has no
-clock and no thread: it is told the time where a bounded wait needs it.
+An operation starts at `max(queue free, dependencies, submission + launch)`. The accelerator's end
+at `start + cost`, known as soon as the ends of what they wait for are. Copies, reads from disk and
+the host's operations, which are real work, share the host's memory, so that their ends are known
+only when time gets there (`FluidMemory`). The ledger has no clock and no thread: it is told the
+time.
 """
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tandem.plan.block_shape import AHEAD_COPIES
-from tandem.plan.cohort_chain import CohortChain
 from tandem.plan.disk_slots import SLOTS
-from tandem.plan.program import LaneSlot, ProgramOp, Queue
+from tandem.plan.program import ProgramOp, Queue
 from tandem.plan.weights import STREAM_SLOTS
+from tandem.runtime.paced.fluid_memory import FluidMemory
+from tandem.runtime.paced.joins import Joins
 from tandem.runtime.paced.program import PacedProgram
-from tandem.runtime.paced.shared_link import SharedLink
 from tandem.runtime.paced.timeline import Timeline
 
 _LOOKED_BACK = max(STREAM_SLOTS, SLOTS, AHEAD_COPIES)
-DEVICE_QUEUES = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.DISK)
+_DEVICE_QUEUES = (Queue.ACCEL, Queue.H2D, Queue.D2H, Queue.WEIGHTS, Queue.DISK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,53 +35,75 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An operation whose start and end are known."""
+    """An operation whose start and end are known.
+
+    Attributes:
+        moved_bytes: by a copy or a read; 0 of other operations.
+    """
 
     entry: Entry
     start_s: float
     end_s: float
+    moved_bytes: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class HostTask:
-    """A host operation whose dependencies are known.
+    """The next host operation, of which is foreseen when it can begin.
 
     Attributes:
-        not_before_s: when they end, which may lie ahead.
+        not_before_s: when what it waits for ends, which may lie ahead; it moves with what changes
+            until then, unless it is certain.
+        certain: nothing that it waits for can end later any more.
+        taken: somebody executes it.
     """
 
     entry: Entry
     not_before_s: float
+    certain: bool = False
+    taken: bool = False
 
 
 class PacedLedger:
-    """Resolves operations in dependency order.
+    """Resolves operations in dependency order, and those that share the memory as time passes.
 
-    Every resolved operation is returned once by `take_spans`, every host operation that can be run
-    once by `take_task`.
+    Every resolved operation is returned once by `take_spans`, and every host operation by
+    `take_task`, one after the other.
+
+    Args:
+        pool_bytes_per_s: of the host's memory, which copies, reads and the CPU share; None: there
+            is always enough.
+        moved_bytes: by a copy or a read, there.
+        has_work: whether a host operation does anything; if not, it is over as soon as it can be.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        pool_bytes_per_s: float | None = None,
+        moved_bytes: Callable[[Entry], float] = lambda _: 0.0,
+        has_work: Callable[[Entry], bool] = lambda _: True,
+    ) -> None:
+        self._moved_bytes, self._has_work = moved_bytes, has_work
+        self._memory = FluidMemory(pool_bytes_per_s)
+        self._sharing: dict[Queue, tuple[Entry, float]] = {}
         self._timelines = {queue: Timeline() for queue in Queue}
         self._waiting: dict[Queue, deque[Entry]] = {queue: deque() for queue in Queue}
         self._submitted = dict.fromkeys(Queue, 0)
-        self._tasks: deque[HostTask] = deque()
+        self._task: HostTask | None = None
         self._spans: list[Span] = []
-        self._stamps: dict[tuple[int, int], float] = {}
-        self._chain = CohortChain()
+        self._joins = Joins()
         self._active: dict[int, PacedProgram] = {}
-        self._decision_s: float | None = None
-        self._num_dispatched = 0
-        self._link = SharedLink()
+        self._passed_s = 0.0
 
     @property
-    def decision_s(self) -> float | None:
-        """Moment at which a guarded join will be refused unless its cohort is stamped by then."""
-        return self._decision_s
+    def next_s(self) -> float | None:
+        """The next moment at which something may become known; None: time alone tells nothing."""
+        next_s = min(self._memory.next_s(), self._joins.decision_s)
+        return next_s if next_s < math.inf else None
 
     def free_s(self, queue: Queue) -> float | None:
         """When the queue runs dry; None while that is not known."""
-        if self._waiting[queue]:
+        if self._waiting[queue] or self._memory.has(queue):
             return None
         return self._timelines[queue].last_s
 
@@ -91,7 +115,7 @@ class PacedLedger:
     @property
     def stalled(self) -> bool:
         """True if no host operation and no pending decision can resolve anything."""
-        return self._num_dispatched == 0 and self._decision_s is None
+        return self._task is None and self._memory.is_idle and self._joins.decision_s == math.inf
 
     def submit(self, program: PacedProgram) -> None:
         """Queue a program's operations."""
@@ -100,23 +124,39 @@ class PacedLedger:
             self._waiting[op.queue].append(Entry(op, program))
         for queue, count in program.program.template.counts:
             self._submitted[queue] += count
-        for slot in program.program.lanes:
-            self._chain.submitted(slot.cohort_id, slot.cohort_signal)
+        self._joins.submitted(program)
 
-    def advance(self, now_s: float) -> None:
-        """Resolve whatever can be resolved at the time `now_s`."""
-        self._decision_s = None
+    def advance(self, now_s: float) -> bool:
+        """Resolve whatever can be resolved at the time `now_s`.
+
+        Returns: True if it stopped where a host operation can begin, which whoever executes it
+            ahead of time is to be told before it goes on.
+        """
+        while True:
+            self._resolve_all()
+            if self._becomes_certain():
+                return True
+            ends_s = self._memory.next_s()
+            next_s = min(ends_s, self._joins.decision_s)
+            if next_s > now_s:
+                return False
+            self._passed_s = max(self._passed_s, next_s)
+            if ends_s == next_s:
+                for over in self._memory.advance():
+                    entry, moved = self._sharing.pop(over.queue)
+                    self._finish(entry, over.start_s, over.end_s, moved)
+
+    def _resolve_all(self) -> None:
+        self._joins.decision_s = math.inf
         moved = True
         while moved:
             moved = False
-            for queue in DEVICE_QUEUES:
+            for queue in _DEVICE_QUEUES:
                 waiting = self._waiting[queue]
-                while waiting and self._resolve(waiting[0], now_s):
+                while waiting and self._resolve(waiting[0]):
                     waiting.popleft()
                     moved = True
-            hosted = self._waiting[Queue.CPU]
-            while hosted and self._dispatch(hosted[0]):
-                hosted.popleft()
+            while self._is_over_at_once():
                 moved = True
 
     def take_spans(self) -> list[Span]:
@@ -126,100 +166,140 @@ class PacedLedger:
 
     # --- host operations --------------------------------------------------------------------------
 
-    def take_task(self) -> HostTask | None:
-        """The next host operation that can be run, or None."""
-        return self._tasks.popleft() if self._tasks else None
+    def take_task(self, *, ahead: bool = False) -> HostTask | None:
+        """The next host operation, once; None if it cannot begin.
+
+        Args:
+            ahead: as soon as it is foreseen when it can; whoever takes it waits for that.
+        """
+        task = self._task
+        if task is None or task.taken or not (ahead or task.certain):
+            return None
+        task.taken = True
+        return task
 
     def has_task(self) -> bool:
-        """True if a host operation can be run."""
-        return bool(self._tasks)
+        """True if it is foreseen when a host operation can begin that nobody has taken."""
+        return self._task is not None and not self._task.taken
 
-    def stamp(self, task: HostTask, start_s: float, end_s: float) -> None:
-        """The worker has finished an operation; operations after it can be resolved."""
-        op, program = task.entry.op, task.entry.program
-        self._num_dispatched -= 1
-        if op.raises is not None and op.raises in program.active(op):
-            slot = program.program.lanes[op.raises]
-            self._stamps[(slot.cohort_id, slot.cohort_signal + 1)] = end_s
-        self._finish(task.entry, start_s, end_s)
+    def executes(self, task: HostTask) -> bool:
+        """Whether a host operation has begun."""
+        return task is not self._task
+
+    def begin(
+        self, task: HostTask, start_s: float, bytes_per_s: float | None, alone_s: float = math.inf
+    ) -> None:
+        """A host operation that was taken begins.
+
+        Args:
+            bytes_per_s: that it asks of the memory; None: all that there is.
+            alone_s: it takes if nothing slows it down; infinite: that will be told (`known`).
+        """
+        self._task = None
+        self._waiting[Queue.CPU].popleft()
+        self._sharing[Queue.CPU] = task.entry, 0.0
+        self._memory.begin(Queue.CPU, max(start_s, task.not_before_s), alone_s, bytes_per_s)
+
+    def known(self, alone_s: float) -> None:
+        """The host operation that has begun took so long, by itself; what slowed it down, or will,
+        comes on top.
+        """
+        self._memory.known(Queue.CPU, alone_s)
 
     def forget_cohort(self, cohort_id: int) -> None:
         """A finished cohort will not be joined any more."""
-        for key in [key for key in self._stamps if key[0] == cohort_id]:
-            del self._stamps[key]
-        self._chain.forget(cohort_id)
+        self._joins.forget(cohort_id)
 
-    def _dispatch(self, entry: Entry) -> bool:
-        ready_s = self._ready_s(entry)
-        if ready_s is None:
+    def _is_over_at_once(self) -> bool:
+        """The next host operation can begin, and there is nothing to do."""
+        waiting = self._waiting[Queue.CPU]
+        if not waiting or self._task is not None or self._memory.has(Queue.CPU):
             return False
-        self._tasks.append(HostTask(entry, ready_s))
-        self._num_dispatched += 1
+        entry = waiting[0]
+        ready_s = self._ready_s(entry)
+        if ready_s is None or self._has_work(entry):
+            return False
+        waiting.popleft()
+        ready_s = max(ready_s, self._timelines[Queue.CPU].last_s)
+        self._finish(entry, ready_s, ready_s)
         return True
+
+    def _becomes_certain(self) -> bool:
+        """Foresee when the next host operation can begin.
+
+        Returns: whether that has just become certain.
+        """
+        waiting = self._waiting[Queue.CPU]
+        if not waiting or (self._task is not None and self._task.certain):
+            return False
+        entry, works = waiting[0], self._memory.has(Queue.CPU)
+        free_s = self._timelines[Queue.CPU].last_s
+        if works:
+            free_s = self._memory.foreseen_s(Queue.CPU)
+        ready_s = self._ready_s(entry, foreseen=True)
+        if free_s == math.inf or ready_s is None:
+            return False
+        if self._task is None:
+            if not self._has_work(entry):
+                return False
+            self._task = HostTask(entry, 0.0)
+        self._task.not_before_s = max(ready_s, free_s)
+        self._task.certain = not works and self._ready_s(entry) is not None
+        return self._task.certain
 
     # --- device operations ------------------------------------------------------------------------
 
-    def _resolve(self, entry: Entry, now_s: float) -> bool:
+    def _resolve(self, entry: Entry) -> bool:
+        """Whether its end is known, or it shares the memory from a moment on that is known."""
         op = entry.op
-        ready_s = self._ready_s(entry)
-        if ready_s is None:
+        if self._memory.has(op.queue) or (ready_s := self._ready_s(entry)) is None:
             return False
         start_s = max(ready_s, self._timelines[op.queue].last_s)
         if op.joins is not None:
-            joined_s = self._join(entry, start_s, now_s)
+            joined_s = self._joins.decide(entry.program, op.joins, start_s, self._passed_s)
             if joined_s is None:
                 return False
             start_s = joined_s
-        self._finish(entry, start_s, start_s + self._duration_s(entry, start_s))
+        alone_s = entry.program.duration_s(op)
+        if op.queue is Queue.ACCEL or not alone_s:
+            self._finish(entry, start_s, start_s + alone_s)
+            return True
+        moved = self._moved_bytes(entry)
+        self._sharing[op.queue] = entry, moved
+        self._memory.begin(op.queue, start_s, alone_s, moved / alone_s)
         return True
 
-    def _duration_s(self, entry: Entry, start_s: float) -> float:
-        duration_s = entry.program.duration_s(entry.op)
-        if entry.op.queue is Queue.H2D:
-            self._link.copy(start_s, start_s + duration_s)
-        elif entry.op.queue is Queue.WEIGHTS:
-            return self._link.load_s(start_s, duration_s)
-        return duration_s
-
-    def _ready_s(self, entry: Entry) -> float | None:
-        """Latest of launch and dependencies; None while one of them is unknown."""
+    def _ready_s(self, entry: Entry, *, foreseen: bool = False) -> float | None:
+        """Latest of launch and dependencies; None while one of them is unknown, or not even
+        foreseen.
+        """
         ready_s = entry.program.submitted_s + entry.program.launch_s
         for wait in entry.op.waits:
-            end_s = self._timelines[wait.queue].end(entry.program.base[wait.queue] + wait.ordinal)
+            value = entry.program.base[wait.queue] + wait.ordinal
+            end_s = self._timelines[wait.queue].end(value)
+            if end_s is None and foreseen:
+                end_s = self._foreseen_s(wait.queue, value)
             if end_s is None:
                 return None
             ready_s = max(ready_s, end_s)
         return ready_s
 
-    def _join(self, entry: Entry, ready_s: float, now_s: float) -> float | None:
-        """When the wait for a cohort that began at `ready_s` ends; None if not known at `now_s`.
-
-        A guarded join is decided at the bound of its wait, whichever way the cohort turns out
-        later.
+    def _foreseen_s(self, queue: Queue, value: int) -> float | None:
+        """When a signal will have a value that it has not yet, if nothing changes; None: that
+        hangs on what has not even begun, or may take however long.
         """
-        lane, program = entry.op.joins, entry.program.program
-        assert lane is not None
-        slot: LaneSlot = program.lanes[lane]
-        if self._chain.is_broken(slot.cohort_id, slot.cohort_signal):
-            entry.program.guards[lane] = False
-            return ready_s
-        stamp_s = self._stamps.get((slot.cohort_id, slot.cohort_signal))
-        bounded = program.template.lanes[lane].guarded and program.max_join_wait_s is not None
-        limit_s = ready_s + (program.max_join_wait_s or 0.0) if bounded else math.inf
-        if stamp_s is not None and stamp_s <= limit_s:
-            entry.program.guards[lane] = True
-            self._chain.joined(slot.cohort_id, slot.cohort_signal)
-            return max(ready_s, stamp_s)
-        if stamp_s is None and now_s < limit_s:
-            self._decision_s = limit_s if bounded else self._decision_s
+        under_way = value == self._timelines[queue].num_resolved + 1 and self._memory.has(queue)
+        if not under_way:
             return None
-        entry.program.guards[lane] = False
-        return limit_s
+        end_s = self._memory.foreseen_s(queue)
+        return end_s if end_s < math.inf else None
 
-    def _finish(self, entry: Entry, start_s: float, end_s: float) -> None:
-        program = entry.program
-        self._timelines[entry.op.queue].append(end_s)
-        self._spans.append(Span(entry, start_s, end_s))
+    def _finish(self, entry: Entry, start_s: float, end_s: float, moved_bytes: float = 0.0) -> None:
+        op, program = entry.op, entry.program
+        if op.raises is not None and op.raises in program.active(op):
+            self._joins.stamp(program.program.lanes[op.raises], end_s)
+        self._timelines[op.queue].append(end_s)
+        self._spans.append(Span(entry, start_s, end_s, moved_bytes))
         program.end_s = max(program.end_s, end_s)
         program.remaining -= 1
         if program.remaining == 0:

@@ -14,20 +14,28 @@ from tandem.runtime.paced.ledger import HostTask
 class TaskSource(Protocol):
     """Where a pool's tasks come from; called on the pool's thread."""
 
-    def take_task(self) -> HostTask | None:
-        """The next task, in order; None if there is none now."""
+    def look(self) -> float | None:
+        """Let be known what has ended by now; returns when there may be more, None: not by time."""
         ...
 
-    def has_work(self, task: HostTask) -> bool:
-        """False if no lane takes part: the task is over as soon as its turn comes."""
+    def take_task(self, *, ahead: bool = False) -> HostTask | None:
+        """The next task, in order; None if there is none now.
+
+        Args:
+            ahead: as soon as it is foreseen when it can begin; its `not_before_s` moves until then.
+        """
+        ...
+
+    def begun(self, task: HostTask, start_s: float) -> None:
+        """Work on a task begins; not called where `completed` is at once."""
         ...
 
     def run_task(self, task: HostTask) -> None:
         """Do the work."""
         ...
 
-    def completed(self, task: HostTask, start_s: float, end_s: float) -> float:
-        """Stamp a task; returns when the next one may start at the earliest."""
+    def completed(self, task: HostTask, start_s: float, end_s: float) -> None:
+        """A task would be over at `end_s` if it alone used the memory."""
         ...
 
     def failed(self, task: HostTask, error: BaseException) -> None:
@@ -88,23 +96,22 @@ class WorkerPool:
         if self._cores is not None:
             os.sched_setaffinity(0, self._cores)
         torch.set_num_threads(len(self._cores or (0,)))
-        free_s = 0.0
         while not self._closing.is_set():
-            task = source.take_task()
+            next_s = source.look()
+            task = source.take_task(ahead=True)
             if task is None:
-                self._alarm.wait(None)
+                self._alarm.wait(next_s)
                 continue
             try:
-                free_s = self._run(source, task, max(task.not_before_s, free_s))
+                self._run(source, task)
             except Exception as error:  # noqa: BLE001 - reported as Failed
                 source.failed(task, error)
                 return
 
-    def _run(self, source: TaskSource, task: HostTask, due_s: float) -> float:
-        if not source.has_work(task):
-            return source.completed(task, due_s, due_s)
-        while not self._closing.is_set() and time.perf_counter() < due_s:
-            self._alarm.wait(due_s)
+    def _run(self, source: TaskSource, task: HostTask) -> None:
+        while not self._closing.is_set() and time.perf_counter() < task.not_before_s:
+            self._alarm.wait(task.not_before_s)
         begin = time.perf_counter()
+        source.begun(task, begin)
         source.run_task(task)
-        return source.completed(task, begin, time.perf_counter())
+        source.completed(task, begin, time.perf_counter())

@@ -37,7 +37,7 @@ class VirtualClock:
 
 
 class VirtualPool:
-    """Stamps every task as soon as it is ready, ahead of the clock.
+    """Says what a task takes as soon as it can begin, ahead of the clock.
 
     Args:
         duration_s: of a task. work: execute it as well, which does not count.
@@ -47,28 +47,19 @@ class VirtualPool:
         self._duration_s = duration_s
         self._work = work
         self._source: TaskSource | None = None
-        self._free_s = 0.0
-        self._entered = False
 
     def start(self, source: TaskSource) -> None:
         """Tasks come from there."""
         self._source = source
 
     def wake(self) -> None:
-        """Take and stamp all that there are."""
-        if self._entered:
-            return
+        """Take what can begin."""
         assert self._source is not None
-        self._entered = True
         while (task := self._source.take_task()) is not None:
-            start_s = max(task.not_before_s, self._free_s)
-            duration_s = 0.0
-            if self._source.has_work(task):
-                duration_s = self._duration_s(task)
-                if self._work:
-                    self._source.run_task(task)
-            self._free_s = self._source.completed(task, start_s, start_s + duration_s)
-        self._entered = False
+            start_s = task.not_before_s
+            if self._work:
+                self._source.run_task(task)
+            self._source.completed(task, start_s, start_s + self._duration_s(task))
 
     def close(self) -> None:
         """No thread."""
