@@ -9,6 +9,8 @@ from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.engine import build_engine
 from tandem.bench.online.plans import Planned
 from tandem.bench.online.requests import SHAPES
+from tandem.bench.replay.recording import Recording
+from tandem.bench.replay.replay import Recorded
 from tandem.engine.building.paced import PacedEngine
 from tandem.runtime.measures import OverlapTotals
 from tandem.runtime.paced.report import PacedReport
@@ -42,6 +44,7 @@ class PacedRun:
     """An engine that executes a plan, and is measured now and then.
 
     Args:
+        recording: the engine's, which the loop steps.
         min_window_s: least time of a window. min_ends: fewest requests that end in it.
         clock: the emulator's.
     """
@@ -49,13 +52,14 @@ class PacedRun:
     def __init__(
         self,
         engine: PacedEngine,
+        recording: Recording,
         loop: ClosedLoop,
         min_window_s: float,
         min_ends: int,
         clock: Callable[[], float],
     ) -> None:
         self._engine, self._loop, self._min_s, self._clock = engine, loop, min_window_s, clock
-        self._min_ends = min_ends
+        self._min_ends, self._recording = min_ends, recording
         self._marker: str | None = None
 
     def measure(self) -> Window:
@@ -71,7 +75,7 @@ class PacedRun:
             now_s = self._clock()
             periods += 1
         after, wall_s = self._engine.core.stats(), now_s - begin_s
-        return Window(
+        found = Window(
             tokens_per_s=tokens / wall_s,
             wall_s=wall_s,
             period_s=wall_s / periods,
@@ -80,6 +84,12 @@ class PacedRun:
             overlap=_since(before.overlap, after.overlap),
             report=self._engine.executor.report(),
         )
+        self._recording.pack()
+        return found
+
+    def recorded(self) -> Recorded:
+        """All of it from its first program on, if it is kept."""
+        return self._recording.recorded()
 
     def close(self) -> None:
         """End the engine."""
@@ -130,21 +140,27 @@ def _since(before: OverlapTotals | None, after: OverlapTotals | None) -> Overlap
     return after.since(before)
 
 
-def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) -> PacedRun:
+def steady_run(
+    cell: OnlineCell, bed: Bed, planned: Planned, window_s: float, *, journaled: bool = False
+) -> PacedRun:
     """An engine that executes the plan, in its steady state.
 
     Virtual time passes before a window, as long as a slowest request takes, and as long in each
     where prompts are of one token: requests fall into step, and a moment shows them young or old.
     Where there are prompts, as many requests end in it as there are rows, since it is chance in
     which sweeps prompts are read.
+
+    Args:
+        journaled: keep its programs, to be executed again.
     """
     assert planned.plan is not None, f"{planned.policy} cannot run this"
     clock = bed.clock()
-    engine = build_engine(cell, bed, planned, clock)
+    engine = build_engine(cell, bed, planned, clock, journaled=journaled)
+    recording = Recording(planned.policy, engine, cell.model.num_layers)
     rows, most = planned.counted_rows, planned.plan.max_num_seqs
     step_tokens = planned.plan.max_num_batched_tokens
     forward = engine.executor.fast_forward
-    loop = ClosedLoop(engine.core, cell.load.workload(SHAPES), rows, most, step_tokens, forward)
+    loop = ClosedLoop(recording, cell.load.workload(SHAPES), rows, most, step_tokens, forward)
     loop.fill(cell.load.settling_steps)
     if bed.virtual and planned.option is not None:
         life_s = cell.load.life_s(planned.option.prediction.rates)
@@ -152,5 +168,6 @@ def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) ->
         while clock.now() < settled_s:
             loop.step()
         window_s = max(window_s, cell.load.whole_s(life_s))
+    recording.pack()
     ends = 0 if cell.load.decodes_only else rows
-    return PacedRun(engine, loop, window_s, ends, clock.now)
+    return PacedRun(engine, recording, loop, window_s, ends, clock.now)
