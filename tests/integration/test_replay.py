@@ -10,13 +10,12 @@ from tests.support.mutations import drop_waits, is_op
 from tandem.bench.online.arrivals import Arrivals
 from tandem.bench.online.bed import Bed, virtual_bed
 from tandem.bench.online.cell import Load, OnlineCell
-from tandem.bench.online.plans import Planned
 from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.engine import build_engine
+from tandem.bench.online.plans import Planned
 from tandem.bench.online.requests import SHAPES
 from tandem.bench.online.rows import describe, rows_of
 from tandem.bench.online.suite import OnlineBench, run_online
-from tandem.bench.replay.recording import Recording
 from tandem.bench.replay.replay import Recorded, ReplayMismatchError, replay
 from tandem.engine.stats import EngineStats
 from tandem.plan.events import TokensSampled
@@ -25,8 +24,8 @@ from tandem.plan.strategy_names import STRATEGIES
 from tandem.planner.answer import online_plan
 from tandem.planner.policies import strategy_alone
 from tandem.planner.search.search import Search
-from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.journal import Submitted, Told
+from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.replayed import ReplayError, ReplayExecutor
 from tandem.spec.hardware_file import load_hardware
 from tandem.spec.model import ExpertSpec
@@ -81,19 +80,19 @@ def run_of(cell: OnlineCell, bed: Bed, strategy: str, steps: int) -> tuple[Recor
     planned = plan_of(cell, bed, strategy)
     assert planned.plan is not None
     engine = build_engine(cell, bed, planned, bed.clock(), journaled=True)
-    recording = Recording(strategy, engine, cell.model.num_layers)
+    assert engine.journal is not None
     rows, plan = planned.counted_rows, planned.plan
     forward = engine.executor.fast_forward
     workload, most = cell.load.workload(SHAPES), plan.max_num_seqs
-    loop = ClosedLoop(recording, workload, rows, most, plan.max_num_batched_tokens, forward)
+    loop = ClosedLoop(engine.core, workload, rows, most, plan.max_num_batched_tokens, forward)
     loop.fill()
     for _ in range(2):
-        recording.pack()
+        engine.journal.pack()
         for _ in range(steps):
             loop.step()
     stats = engine.core.stats()
-    recording.close()
-    return recording.recorded(), stats
+    engine.core.close()
+    return Recorded.of(strategy, engine, cell.model.num_layers), stats
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -183,10 +182,10 @@ def test_what_is_wrong_with_programs_is_found(
 
 def test_a_prompt_that_was_not_read_as_it_was_asked_is_found(cell: OnlineCell, bed: Bed) -> None:
     run, _ = run_of(cell, bed, "gpu-only", 5)
-    name, prompt = next(iter(run.prompts.items()))
-    other = (*prompt[:7], prompt[7] ^ 1, *prompt[8:])
+    name, prompt = next(iter(run.journal.prompts.items()))
+    run.journal.prompts[name] = (*prompt[:7], prompt[7] ^ 1, *prompt[8:])
     with pytest.raises(ReplayMismatchError, match="is right: this is a fault of Tandem's"):
-        replay(replace(run, prompts={**run.prompts, name: other}))
+        replay(run)
 
 
 def test_the_bench_says_what_it_has_replayed() -> None:
@@ -226,4 +225,4 @@ def test_a_mixture_is_measured_but_not_replayed() -> None:
     (outcome,) = run_online(bench, [cell], lambda _: None)
     assert not outcome.replays
     (line,) = [line for line in describe(outcome) if "replayed exactly" in line]
-    assert "those of mixtures of experts are not yet" in line
+    assert "a mixture's cannot be yet" in line

@@ -9,7 +9,6 @@ from tandem.bench.online.engine import build_engine
 from tandem.bench.online.open_loop import Served, serve
 from tandem.bench.online.plans import Planned
 from tandem.bench.online.simulated import simulated
-from tandem.bench.replay.recording import Recording
 from tandem.bench.replay.replay import Recorded
 from tandem.plan.online import OnlinePlan
 from tandem.simulator.outcome import Outcome
@@ -92,10 +91,9 @@ def _executed(
 ) -> tuple[Served, Recorded | None]:
     clock = bed.clock()
     engine = build_engine(cell, bed, planned, clock, journaled=journaled)
-    recording = Recording(f"{planned.policy}, arrivals", engine, cell.model.num_layers)
     try:
-        served = serve(recording, workload, clock)
+        served = serve(engine.core, workload, clock)
     finally:
-        recording.close()
-    recording.pack()
-    return served, recording.recorded() if journaled else None
+        engine.core.close()
+    name, layers = f"{planned.policy}, arrivals", cell.model.num_layers
+    return served, Recorded.of(name, engine, layers) if journaled else None

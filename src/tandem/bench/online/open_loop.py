@@ -2,21 +2,12 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Protocol
 
-from tandem.bench.online.closed_loop import LoopCore
 from tandem.bench.online.requests import request_of
+from tandem.engine.core import EngineCore
 from tandem.runtime.paced.executor import PacedClock
 from tandem.simulator.latencies import Latencies
 from tandem.spec.workload import Workload
-
-
-class ServedCore(LoopCore, Protocol):
-    """Which is left alone when it has nothing to do."""
-
-    def has_work(self) -> bool:
-        """True while any request is unfinished."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +22,7 @@ class Served:
     tokens_per_s: float
 
 
-def serve(core: ServedCore, workload: Workload, clock: PacedClock) -> Served:
+def serve(core: EngineCore, workload: Workload, clock: PacedClock) -> Served:
     """Give the engine each request at its time; all end at their lengths.
 
     A request that comes while the engine waits for a sweep is seen when that wait ends, as by the

@@ -14,7 +14,7 @@ from tandem.bench.online.plans import ENGINE
 from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
-from tandem.bench.replay.replay import Replay
+from tandem.bench.replay.replay import MIXTURE_NOT_REPLAYED, NOT_REPLAYED, Replay
 from tandem.cost.apex.overlap import WORTH_CAPTURING
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
 from tandem.probes.interleave import LEAST_PAIRS, PairedRatio, paired_ratio
@@ -154,9 +154,7 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
         if each.policy in outcome.replays:
             replay = outcome.replays[each.policy]
             rows.append(row("replayed exactly", replay.programs, "programs"))
-            rows.append(
-                row("tokens equal to a plain model's, replayed", replay.tokens, "tokens")
-            )
+            rows.append(row("tokens equal to a plain model's, replayed", replay.tokens, "tokens"))
     return (*rows, *latency_rows(outcome))
 
 
@@ -239,9 +237,8 @@ def _replay_lines(outcome: CellOutcome) -> list[str]:
     different = {each.plan: each.policy for each in outcome.planned if each.plan is not None}
     replays = [found for policy, found in outcome.replays.items() if policy in different.values()]
     if not replays:
-        reason = "are not yet" if outcome.cell.model.experts else "were left out by --no-replay"
-        what = "those of mixtures of experts " if outcome.cell.model.experts else "they "
-        return [f"  no program was replayed exactly, no token compared: {what}{reason}"]
+        mixture = outcome.cell.model.experts is not None
+        return [f"  {MIXTURE_NOT_REPLAYED if mixture else NOT_REPLAYED}"]
     return [f"  {Replay.joined(replays).describe()}, of {len(replays)} plans"]
 
 

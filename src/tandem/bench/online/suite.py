@@ -80,8 +80,7 @@ class OnlineBench:
         return tuple(dict.fromkeys((AUTO, BASELINE, *wanted)))
 
     def keeps(self, cell: OnlineCell) -> bool:
-        """Whether the cell's programs are executed again: those of mixtures of experts cannot be.
-        """
+        """Whether its programs are executed again: those of mixtures of experts cannot be yet."""
         return self.replays and cell.model.experts is None
 
 
@@ -229,6 +228,8 @@ def _execute(
             report(f"turn {turn + 1} of {bench.pairs}, {len(runs)} plans")
             for plan, run in runs.items():
                 found[plan].append(run.measure())
-        recorded = {plan: run.recorded() for plan, run in runs.items() if bench.keeps(cell)}
+        names, layers = {each.plan: each.policy for each in able}, cell.model.num_layers
+        keeps = bench.keeps(cell)
+        recorded = {p: run.recorded(names[p], layers) for p, run in runs.items() if keeps}
     windows = {each.policy: tuple(found[each.plan]) for each in able if each.plan is not None}
     return windows, recorded

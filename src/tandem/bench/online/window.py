@@ -9,7 +9,6 @@ from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.engine import build_engine
 from tandem.bench.online.plans import Planned
 from tandem.bench.online.requests import SHAPES
-from tandem.bench.replay.recording import Recording
 from tandem.bench.replay.replay import Recorded
 from tandem.engine.building.paced import PacedEngine
 from tandem.runtime.measures import OverlapTotals
@@ -44,7 +43,6 @@ class PacedRun:
     """An engine that executes a plan, and is measured now and then.
 
     Args:
-        recording: the engine's, which the loop steps.
         min_window_s: least time of a window. min_ends: fewest requests that end in it.
         clock: the emulator's.
     """
@@ -52,14 +50,13 @@ class PacedRun:
     def __init__(
         self,
         engine: PacedEngine,
-        recording: Recording,
         loop: ClosedLoop,
         min_window_s: float,
         min_ends: int,
         clock: Callable[[], float],
     ) -> None:
         self._engine, self._loop, self._min_s, self._clock = engine, loop, min_window_s, clock
-        self._min_ends, self._recording = min_ends, recording
+        self._min_ends = min_ends
         self._marker: str | None = None
 
     def measure(self) -> Window:
@@ -75,7 +72,7 @@ class PacedRun:
             now_s = self._clock()
             periods += 1
         after, wall_s = self._engine.core.stats(), now_s - begin_s
-        found = Window(
+        window = Window(
             tokens_per_s=tokens / wall_s,
             wall_s=wall_s,
             period_s=wall_s / periods,
@@ -84,12 +81,13 @@ class PacedRun:
             overlap=_since(before.overlap, after.overlap),
             report=self._engine.executor.report(),
         )
-        self._recording.pack()
-        return found
+        if self._engine.journal is not None:
+            self._engine.journal.pack()
+        return window
 
-    def recorded(self) -> Recorded:
-        """All of it from its first program on, if it is kept."""
-        return self._recording.recorded()
+    def recorded(self, name: str, num_layers: int) -> Recorded:
+        """All of it from its first program on, if it is kept; see `Recorded`."""
+        return Recorded.of(name, self._engine, num_layers)
 
     def close(self) -> None:
         """End the engine."""
@@ -156,11 +154,10 @@ def steady_run(
     assert planned.plan is not None, f"{planned.policy} cannot run this"
     clock = bed.clock()
     engine = build_engine(cell, bed, planned, clock, journaled=journaled)
-    recording = Recording(planned.policy, engine, cell.model.num_layers)
     rows, most = planned.counted_rows, planned.plan.max_num_seqs
     step_tokens = planned.plan.max_num_batched_tokens
     forward = engine.executor.fast_forward
-    loop = ClosedLoop(recording, cell.load.workload(SHAPES), rows, most, step_tokens, forward)
+    loop = ClosedLoop(engine.core, cell.load.workload(SHAPES), rows, most, step_tokens, forward)
     loop.fill(cell.load.settling_steps)
     if bed.virtual and planned.option is not None:
         life_s = cell.load.life_s(planned.option.prediction.rates)
@@ -168,6 +165,7 @@ def steady_run(
         while clock.now() < settled_s:
             loop.step()
         window_s = max(window_s, cell.load.whole_s(life_s))
-    recording.pack()
+    if engine.journal is not None:
+        engine.journal.pack()
     ends = 0 if cell.load.decodes_only else rows
-    return PacedRun(engine, recording, loop, window_s, ends, clock.now)
+    return PacedRun(engine, loop, window_s, ends, clock.now)

@@ -7,7 +7,7 @@ copies and joins, and the same made-up tokens as input. What it computes in the 
 be what the model says of the whole text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ import numpy as np
 from tandem.bench.replay.plain import Expected, expected
 from tandem.bench.replay.small_model import VOCABULARY, machine_of, small_model
 from tandem.bench.replay.texts import Texts, read_texts
+from tandem.engine.building.paced import PacedEngine
 from tandem.plan.events import TokensSampled
 from tandem.plan.online import OnlinePlan
 from tandem.plan.sweep_layers import SweepChoice
@@ -29,7 +30,9 @@ TIE_MARGIN = 1e-5
 LOGPROB_ERROR = 1e-4
 """By which two orders of sums may differ in a log-probability."""
 
-NOT_REPLAYED = "no program was replayed exactly, no token compared: left out by --no-replay"
+_NONE = "no program was replayed exactly, no token compared"
+NOT_REPLAYED = f"{_NONE}: left out by --no-replay"
+MIXTURE_NOT_REPLAYED = f"{_NONE}: a mixture's cannot be yet"
 
 
 class ReplayMismatchError(TandemError):
@@ -77,14 +80,19 @@ class Recorded:
 
     Attributes:
         name: for people. plan: as it was executed. num_layers: of its model.
-        prompts: by request id.
     """
 
     name: str
     plan: OnlinePlan
     num_layers: int
     journal: ProgramJournal
-    prompts: Mapping[str, tuple[int, ...]]
+
+    @staticmethod
+    def of(name: str, engine: PacedEngine, num_layers: int) -> "Recorded":
+        """The run so far, of an engine that keeps a journal; packed, while no time is measured."""
+        assert engine.journal is not None, "this run is not kept"
+        engine.journal.pack()
+        return Recorded(name, engine.memory.plan, num_layers, engine.journal)
 
 
 def replay(run: Recorded, *, seed: int = 0) -> Replay:
@@ -98,7 +106,7 @@ def replay(run: Recorded, *, seed: int = 0) -> Replay:
         ReplayMismatchError: a token is wrong.
     """
     plan = run.plan
-    texts = read_texts(run.journal, run.prompts, VOCABULARY)
+    texts = read_texts(run.journal, VOCABULARY)
     with TemporaryDirectory() as folder:
         where = Path(folder), run.num_layers, plan.max_model_len
         right = expected(small_model(*where), texts)

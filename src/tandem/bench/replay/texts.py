@@ -31,13 +31,10 @@ class Texts:
     programs: int
 
 
-def read_texts(
-    journal: ProgramJournal, prompts: Mapping[str, tuple[int, ...]], vocab_size: int
-) -> Texts:
+def read_texts(journal: ProgramJournal, vocab_size: int) -> Texts:
     """Follow a journal.
 
     Args:
-        prompts: by request id.
         vocab_size: modulo which ids are taken.
 
     Raises:
@@ -49,7 +46,7 @@ def read_texts(
             reader.submitted(entry)
         elif isinstance(entry, Told):
             reader.told(entry.events)
-    return reader.texts(prompts, vocab_size)
+    return reader.texts(journal.prompts, vocab_size)
 
 
 class _Reader:
@@ -115,6 +112,4 @@ class _Reader:
             for key, (owners, positions) in self._whose.items()
         }
         lengths = tuple(len(prompts[owner]) for owner in self._texts)
-        return Texts(
-            tuple(self._texts), tuple(tokens), lengths, self._told, places, self._programs
-        )
+        return Texts(tuple(self._texts), tuple(tokens), lengths, self._told, places, self._programs)

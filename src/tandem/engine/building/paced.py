@@ -40,7 +40,19 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+from tandem.spec.request import EngineRequest
 from tandem.spec.tier import Tier
+
+
+class _Core(EngineCore):
+    """Notes requests in a journal, if there is one."""
+
+    journal: ProgramJournal | None = None
+
+    def add_request(self, request: EngineRequest) -> None:
+        super().add_request(request)
+        if self.journal is not None:
+            self.journal.asked(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +123,8 @@ def build_paced_core(
         collector = StatsCollector(
             scheduler, plan, memory.page, memory.ledger, measures, str(dtype)
         )
-        core = EngineCore(scheduler, executor, collector, overlap=config.overlap, trace=trace)
+        core = _Core(scheduler, executor, collector, overlap=config.overlap, trace=trace)
+        core.journal = journal
         return PacedEngine(core, executor, memory, journal)
 
 

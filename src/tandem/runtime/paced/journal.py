@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tandem.plan.events import Event, StepRetired
 from tandem.plan.program import ProgramTemplate, StepProgram
 from tandem.runtime.paced.program import PacedProgram
+from tandem.spec.request import EngineRequest
 
 Owners = NDArray[np.object_]
 """Request ids by place in the row table."""
@@ -55,13 +56,21 @@ class ProgramJournal:
 
     Args:
         owners: request ids by place in the row table, as they are now; the array is kept.
+
+    Attributes:
+        prompts: of all requests, by id.
     """
 
     def __init__(self, owners: Callable[[], Owners]) -> None:
+        self.prompts: dict[str, tuple[int, ...]] = {}
         self._owners = owners
         self._entries: list[Entry] = []
         self._packed: list[bytes] = []
         self._templates: dict[int, ProgramTemplate] = {}
+
+    def asked(self, request: EngineRequest) -> None:
+        """The engine was given a request."""
+        self.prompts[request.request_id] = request.prompt_token_ids
 
     def submitted(self, program: PacedProgram) -> None:
         """A program was; its guards are filled in as joins are decided."""

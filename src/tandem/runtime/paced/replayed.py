@@ -80,7 +80,7 @@ class ReplayExecutor(ExactExecutor):
         self._bindings.pop(cohort_id, None)
 
     def _lane(self, slot: LaneSlot) -> LaneSlot:
-        """Within the vocabulary; a cohort's sweeps have one binding, as they had, not equal ones."""
+        """Within the vocabulary; a cohort's sweeps share a binding, as they did, not equal ones."""
         known = self._bindings.get(slot.cohort_id)
         binding = slot.binding
         if known is not None and _are_same(known, binding):
