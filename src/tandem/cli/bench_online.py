@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from tandem.bench.records import BenchRow
 
 
+NoReplayOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-replay",
+        help="Do not execute all runs' programs again, exactly, with a small model, to compare "
+        "their tokens.",
+    ),
+]
+
+
 def online(
     json_path: JsonOption = None,
     hardware: Annotated[
@@ -69,14 +79,7 @@ def online(
         ),
     ] = None,
     requests: Annotated[int, typer.Option(help="Of each --rate.", min=2)] = 200,
-    no_replay: Annotated[
-        bool,
-        typer.Option(
-            "--no-replay",
-            help="Do not execute all runs' programs again, exactly, with a small model, to compare "
-            "their tokens.",
-        ),
-    ] = False,
+    no_replay: NoReplayOption = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw all of it into this PNG.", metavar="FILE")
     ] = None,
@@ -189,6 +192,7 @@ def calibration(
     json_path: JsonOption = None,
     layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
     truths: Annotated[int, typer.Option(help="For each cell and deviation.", min=1)] = 2,
+    no_replay: NoReplayOption = False,
 ) -> None:
     """What --calibrate makes of wrong times.
 
@@ -196,8 +200,10 @@ def calibration(
     """
     machine = start(json_path)
     from tandem.bench.online import calibrated as suite
+    from tandem.bench.replay.replay import NOT_REPLAYED
 
-    bench = replace(suite.CalibrationBench(), layers=layers, truths=truths)
+    bench = replace(suite.CalibrationBench(), layers=layers, truths=truths, replays=not no_replay)
     outcomes = suite.run_calibration(bench, report)
-    finish(suite.SUITE, machine, suite.rows_of(bench, outcomes), json_path)
+    notes = (NOT_REPLAYED,) if no_replay else ()
+    finish(suite.SUITE, machine, suite.rows_of(bench, outcomes), json_path, *notes)
     print("\n".join(suite.describe(outcomes)))

@@ -15,6 +15,7 @@ from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
 from tandem.bench.replay.replay import MIXTURE_NOT_REPLAYED, NOT_REPLAYED, Replay
+from tandem.bench.replay.rows import replay_rows
 from tandem.cost.apex.overlap import WORTH_CAPTURING
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
 from tandem.probes.interleave import LEAST_PAIRS, PairedRatio, paired_ratio
@@ -152,9 +153,7 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
             rows += _honesty(row, each)
         rows += _busy(row, each)
         if each.policy in outcome.replays:
-            replay = outcome.replays[each.policy]
-            rows.append(row("replayed exactly", replay.programs, "programs"))
-            rows.append(row("tokens equal to a plain model's, replayed", replay.tokens, "tokens"))
+            rows += replay_rows(case, variant, outcome.replays[each.policy])
     return (*rows, *latency_rows(outcome))
 
 
