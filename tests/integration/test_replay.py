@@ -154,7 +154,7 @@ def swap_two_rows(program: StepProgram) -> StepProgram:
         if program.step_id in (20, 21) and len(slot.binding.rows) > 1:
             rows = slot.binding.token_rows.copy()
             rows[:2] = rows[1::-1]
-            lane = replace(slot, binding=replace(slot.binding, token_rows=rows))
+            lane = slot._replace(binding=replace(slot.binding, token_rows=rows))
             return replace(program, lanes=(lane, *program.lanes[1:]))
     return program
 

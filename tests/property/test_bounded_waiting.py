@@ -74,8 +74,7 @@ class Starving:
             return proposal
         first = int(running[np.argmin(rows.order[running])])
         starts = tuple(each[each != first] for each in proposal.cohort_starts)
-        without = replace(
-            proposal,
+        without = proposal._replace(
             decode=proposal.decode[proposal.decode != first],
             cohort_starts=tuple(each for each in starts if len(each)),
             cohort_joins=tuple(c for c in proposal.cohort_joins if c != rows.cohort[first]),

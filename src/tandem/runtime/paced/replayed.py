@@ -84,14 +84,14 @@ class ReplayExecutor(ExactExecutor):
         known = self._bindings.get(slot.cohort_id)
         binding = slot.binding
         if known is not None and _are_same(known, binding):
-            return replace(slot, binding=known)
+            return slot._replace(binding=known)
         ids = binding.token_ids
         if np.count_nonzero(ids >= self._vocab_size):
             ids = np.where(ids < 0, ids, ids % self._vocab_size)  # -1: as the slot table says
             binding = replace(binding, token_ids=ids)
         if slot.cohort_id:
             self._bindings[slot.cohort_id] = binding
-        return replace(slot, binding=binding)
+        return slot._replace(binding=binding)
 
     def _decides(self, running: Running, joins: int) -> bool:
         guards = running.context.guards
