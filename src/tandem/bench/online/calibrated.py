@@ -216,14 +216,15 @@ def _measure(
 ) -> Calibration:
     truth = Perturbation(seed, deviation.terms, tile_rows=64, jitter=0.02)
     machine = _Machine.of(cell, bench, deviation, truth)
-    rates: list[float] = []
+    rates: dict[str, float] = {}
     replays: list[Replay] = []
     for variant in (AS_DESCRIBED, CALIBRATED, INFORMED):
         rate, run = _tokens_per_s(bench, cell, machine, variant)
-        rates.append(rate)
+        rates[variant] = rate
         if run is not None:
             replays.append(replay(run))
-    return Calibration(seed, *rates, Replay.joined(replays) if replays else None)
+    whole = Replay.joined(replays) if replays else None
+    return Calibration(seed, rates[AS_DESCRIBED], rates[CALIBRATED], rates[INFORMED], whole)
 
 
 @dataclass(frozen=True, slots=True)
