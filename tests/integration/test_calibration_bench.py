@@ -10,6 +10,8 @@ from tandem.bench.online.calibrated import (
     run_calibration,
 )
 
+TOKENS = "tokens equal to a plain model's, replayed"
+
 CELL = CalibrationCell("rtx4090-scaled", "llama-2-7b", 512, 16, 32)
 FAR_OFF = Deviation("all rates off by up to 90%", terms=0.9)
 BENCH = CalibrationBench((CELL,), (FAR_OFF,), truths=1, first_seed=12)
@@ -30,3 +32,6 @@ def test_calibration_reaches_what_an_informed_engine_makes() -> None:
     assert rows["virtual as described", "throughput"].value == found.as_described
     assert f"{found.share:.3f} calibrated" in "\n".join(describe(outcomes))
     assert "as aimed for: 0.95" in "\n".join(describe(outcomes))
+    assert found.replay is not None
+    assert found.replay.tokens == rows["virtual all three", TOKENS].value > 3 * BENCH.steps
+    assert f"{found.replay.tokens:,} tokens of 144 requests" in describe(outcomes)[-1]

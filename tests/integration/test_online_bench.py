@@ -63,6 +63,15 @@ def outcome() -> CellOutcome:
     return found
 
 
+def test_all_programs_of_real_time_were_replayed_with_the_right_tokens(
+    outcome: CellOutcome,
+) -> None:
+    assert set(outcome.replays) == {each.policy for each in outcome.planned if each.plan}
+    for policy, windows in outcome.windows.items():
+        counted = sum(window.tokens_per_s * window.wall_s for window in windows)
+        assert outcome.replays[policy].tokens > counted > 0  # and those between windows
+
+
 def test_every_policy_is_planned_from_the_probes_and_executed(outcome: CellOutcome) -> None:
     assert [each.policy for each in outcome.planned] == [
         "auto",

@@ -18,6 +18,7 @@ from tandem.bench.online.plot import plot_online
 from tandem.bench.online.rows import CHOOSING, best_other, describe, figures_of, rows_of
 from tandem.bench.online.suite import BASELINE, CellOutcome, OnlineBench, run_online
 from tandem.bench.online.window import steady_run
+from tandem.bench.replay.replay import NOT_REPLAYED
 from tandem.plan.stepped import stepped
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.virtual import VirtualClock
@@ -36,7 +37,7 @@ def cell_of(load: Load) -> OnlineCell:
 
 
 def outcome_of(policies: tuple[str, ...], pairs: int, arrivals: Arrivals) -> CellOutcome:
-    bench = OnlineBench(policies, pairs=pairs, window_s=0.01, virtual=True, arrivals=arrivals)
+    bench = OnlineBench(policies, pairs, 0.01, virtual=True, arrivals=arrivals, replays=False)
     (found,) = run_online(bench, [cell_of(Load(20, 12))], lambda _: None)
     return found
 
@@ -152,7 +153,7 @@ def test_a_request_that_comes_alone_waits_for_nobody() -> None:
 
 def test_the_engines_own_strategies_choose_each_step_of_the_best_plan(tmp_path: Path) -> None:
     bench = OnlineBench(
-        (BASELINE,), pairs=3, window_s=0.01, virtual=True, strategies=("auto", "neo", "apex")
+        (BASELINE,), 3, 0.01, virtual=True, replays=False, strategies=("auto", "neo", "apex")
     )
     ended: list[CellOutcome] = []
     (found,) = run_online(bench, [cell_of(Load(20, 12))], lambda _: None, ended.append)
@@ -206,7 +207,7 @@ def test_lines_tell_of_each_rate_and_that_nothing_was_replayed(outcome: CellOutc
     lines = describe(outcome)
     assert not [line for line in lines if line.rstrip().endswith(";")]
     text = "\n".join(lines)
-    assert text.count("no program was replayed exactly, no token compared: --replay does") == 1
+    assert text.count(NOT_REPLAYED) == 1
     assert "20% of gpu-only's" in text
     assert "150% of gpu-only's" in text
     assert text.count("first token") == len(outcome.points)

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from tandem.bench.records import BenchRow
 
 
+NoReplayOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-replay",
+        help="Do not execute all runs' programs again, exactly, with a small model, to compare "
+        "their tokens.",
+    ),
+]
+
+
 def online(
     json_path: JsonOption = None,
     hardware: Annotated[
@@ -69,17 +79,7 @@ def online(
         ),
     ] = None,
     requests: Annotated[int, typer.Option(help="Of each --rate.", min=2)] = 200,
-    replay: Annotated[
-        bool,
-        typer.Option(
-            "--replay",
-            help="Also execute each plan's programs exactly, with a small model, and compare its "
-            "tokens with a plain engine's.",
-        ),
-    ] = False,
-    replay_steps: Annotated[
-        int, typer.Option(help="Of each --replay, while all rows run.", min=1)
-    ] = 100,
+    no_replay: NoReplayOption = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw all of it into this PNG.", metavar="FILE")
     ] = None,
@@ -100,7 +100,7 @@ def online(
     strategies = choose_strategies(strategy, policies=bool(policy))
     if papers:
         _refuse_beside_papers(
-            hardware=hardware, model=model, plot=plot, virtual=virtual, plain=plain, replay=replay
+            hardware=hardware, model=model, plot=plot, virtual=virtual, plain=plain
         )
         _simulate_papers(load, policy or (), strategies, window, arrivals, machine, json_path)
         return
@@ -109,9 +109,8 @@ def online(
 
     check_policies(policy or ())
     cells = choose_cells(hardware, model, load, layers, truth_of(seed, plain=plain))
-    steps = replay_steps if replay else 0
     bench = OnlineBench(
-        tuple(policy or ()), pairs, window, virtual, arrivals, steps, strategies=strategies
+        tuple(policy or ()), pairs, window, virtual, arrivals, not no_replay, strategies=strategies
     )
     _execute(bench, cells, machine, json_path, plot)
 
@@ -131,6 +130,7 @@ def _execute(
     from tandem.bench.online.rows import describe, rows_of
     from tandem.bench.online.suite import SUITE, run_online
     from tandem.bench.records import unfinished
+    from tandem.bench.replay.replay import NOT_REPLAYED
 
     rows: list[BenchRow] = []
     num_done = 0
@@ -143,7 +143,8 @@ def _execute(
         write_so_far(SUITE, machine, (*rows, *overall_rows(rows)), json_path, left)
 
     outcomes = run_online(bench, cells, report, keep)
-    finish(SUITE, machine, (*rows, *overall_rows(rows)), json_path)
+    notes = () if bench.replays else (NOT_REPLAYED,)
+    finish(SUITE, machine, (*rows, *overall_rows(rows)), json_path, *notes)
     if plot is not None:
         from tandem.bench.online.plot import plot_online
 
@@ -191,6 +192,7 @@ def calibration(
     json_path: JsonOption = None,
     layers: Annotated[int, typer.Option(help="Of the model's layers, how many.", min=2)] = 8,
     truths: Annotated[int, typer.Option(help="For each cell and deviation.", min=1)] = 2,
+    no_replay: NoReplayOption = False,
 ) -> None:
     """What --calibrate makes of wrong times.
 
@@ -198,8 +200,10 @@ def calibration(
     """
     machine = start(json_path)
     from tandem.bench.online import calibrated as suite
+    from tandem.bench.replay.replay import NOT_REPLAYED
 
-    bench = replace(suite.CalibrationBench(), layers=layers, truths=truths)
+    bench = replace(suite.CalibrationBench(), layers=layers, truths=truths, replays=not no_replay)
     outcomes = suite.run_calibration(bench, report)
-    finish(suite.SUITE, machine, suite.rows_of(bench, outcomes), json_path)
+    notes = (NOT_REPLAYED,) if no_replay else ()
+    finish(suite.SUITE, machine, suite.rows_of(bench, outcomes), json_path, *notes)
     print("\n".join(suite.describe(outcomes)))

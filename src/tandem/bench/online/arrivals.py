@@ -9,6 +9,7 @@ from tandem.bench.online.engine import build_engine
 from tandem.bench.online.open_loop import Served, serve
 from tandem.bench.online.plans import Planned
 from tandem.bench.online.simulated import simulated
+from tandem.bench.replay.replay import Recorded
 from tandem.plan.online import OnlinePlan
 from tandem.simulator.outcome import Outcome
 from tandem.simulator.simulate import simulate
@@ -37,6 +38,7 @@ class Point:
         share: of what the accelerator alone completes.
         policies: whose plan it is.
         simulated: of the same requests, before anything was executed.
+        recorded: the run, if it was kept.
     """
 
     share: float
@@ -44,6 +46,7 @@ class Point:
     policies: tuple[str, ...]
     served: Served
     simulated: Outcome
+    recorded: Recorded | None = None
 
 
 def serve_arrivals(
@@ -53,11 +56,14 @@ def serve_arrivals(
     planned: Sequence[Planned],
     full_requests_per_s: float,
     report: Callable[[str], None],
+    *,
+    journaled: bool = False,
 ) -> tuple[Point, ...]:
     """Every different plan at every rate; lengths are the same at all of them.
 
     Args:
         full_requests_per_s: what the accelerator alone completes.
+        journaled: keep programs, to be executed again.
     """
     found: list[Point] = []
     for share in arrivals.shares:
@@ -66,8 +72,8 @@ def serve_arrivals(
         for policies, each in different_plans(planned):
             report(f"{rate:.3g} requests/s, {', '.join(policies)}")
             said = simulate(simulated(each), workload)
-            served = _executed(cell, bed, each, workload)
-            found.append(Point(share, rate, policies, served, said))
+            served, recorded = _executed(cell, bed, each, workload, journaled=journaled)
+            found.append(Point(share, rate, policies, served, said, recorded))
     return tuple(found)
 
 
@@ -80,10 +86,14 @@ def different_plans(planned: Sequence[Planned]) -> list[tuple[tuple[str, ...], P
     return [(tuple(each.policy for each in alike), alike[0]) for alike in plans.values()]
 
 
-def _executed(cell: OnlineCell, bed: Bed, planned: Planned, workload: Workload) -> Served:
+def _executed(
+    cell: OnlineCell, bed: Bed, planned: Planned, workload: Workload, *, journaled: bool
+) -> tuple[Served, Recorded | None]:
     clock = bed.clock()
-    engine = build_engine(cell, bed, planned, clock)
+    engine = build_engine(cell, bed, planned, clock, journaled=journaled)
     try:
-        return serve(engine.core, workload, clock)
+        served = serve(engine.core, workload, clock)
     finally:
         engine.core.close()
+    name, layers = f"{planned.policy}, arrivals", cell.model.num_layers
+    return served, Recorded.of(name, engine, layers) if journaled else None

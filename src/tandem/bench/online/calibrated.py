@@ -16,6 +16,8 @@ from statistics import median
 
 from tandem.bench.online.cell import DTYPE, cut_model
 from tandem.bench.records import BenchRow, row_of_samples
+from tandem.bench.replay.replay import NOT_REPLAYED, Recorded, Replay, replay
+from tandem.bench.replay.rows import replay_rows
 from tandem.bench.steady_start import DEVICE, HOST, SteadyStart, fill
 from tandem.cost.step_prices import StepPrices
 from tandem.cost.step_rates import step_prices
@@ -100,6 +102,7 @@ class CalibrationBench:
         truths: of each of them. first_seed: of truths; none was looked at when calibration was
             made.
         settling: steps that calibration is given. steps: that count after them.
+        replays: execute all programs exactly afterwards, tokens compared.
     """
 
     cells: tuple[CalibrationCell, ...] = (
@@ -121,16 +124,22 @@ class CalibrationBench:
     first_seed: int = 101
     settling: int = 200
     steps: int = 200
+    replays: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Tokens per second of a cell under one truth, by who chose the steps."""
+    """Tokens per second of a cell under one truth, by who chose the steps.
+
+    Attributes:
+        replay: of all three runs' programs; None: they were not replayed.
+    """
 
     seed: int
     as_described: float
     calibrated: float
     informed: float
+    replay: Replay | None = None
 
     @property
     def share(self) -> float:
@@ -179,6 +188,9 @@ def rows_of(bench: CalibrationBench, outcomes: Outcomes) -> tuple[BenchRow, ...]
             name, metric = f"virtual {variant}", "share of the informed rate"
             bound = LEAST_SHARE if variant == CALIBRATED else None
             rows.append(row_of_samples(case, name, metric, shares, "ratio", bound))
+        replays = [one.replay for one in each if one.replay is not None]
+        if replays:
+            rows += replay_rows(case, "virtual all three", Replay.joined(replays))
     return tuple(rows)
 
 
@@ -195,7 +207,8 @@ def describe(outcomes: Outcomes) -> list[str]:
             f"{verdict}: {LEAST_SHARE}), {median(before):.3f} as described (worst "
             f"{min(before):.3f})",
         ]
-    return lines
+    replays = [one.replay for each in outcomes.values() for one in each if one.replay is not None]
+    return [*lines, Replay.joined(replays).describe() if replays else NOT_REPLAYED]
 
 
 def _measure(
@@ -203,11 +216,15 @@ def _measure(
 ) -> Calibration:
     truth = Perturbation(seed, deviation.terms, tile_rows=64, jitter=0.02)
     machine = _Machine.of(cell, bench, deviation, truth)
-    rates = {variant: _tokens_per_s(bench, cell, machine, variant) for variant in _VARIANTS}
-    return Calibration(seed, rates[AS_DESCRIBED], rates[CALIBRATED], rates[INFORMED])
-
-
-_VARIANTS = (AS_DESCRIBED, CALIBRATED, INFORMED)
+    rates: dict[str, float] = {}
+    replays: list[Replay] = []
+    for variant in (AS_DESCRIBED, CALIBRATED, INFORMED):
+        rate, run = _tokens_per_s(bench, cell, machine, variant)
+        rates[variant] = rate
+        if run is not None:
+            replays.append(replay(run))
+    whole = Replay.joined(replays) if replays else None
+    return Calibration(seed, rates[AS_DESCRIBED], rates[CALIBRATED], rates[INFORMED], whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +269,8 @@ class _Machine:
 
 def _tokens_per_s(
     bench: CalibrationBench, cell: CalibrationCell, machine: _Machine, variant: str
-) -> float:
+) -> tuple[float, Recorded | None]:
+    """And the run, if it is to be replayed."""
     clock, meter = VirtualClock(), OverlapMeter()
     engine = _build(bench, cell, machine, variant, clock, meter)
     steps = _Steps(engine, meter)
@@ -262,9 +280,12 @@ def _tokens_per_s(
         fill(engine, rows, cell.context, _most_tokens(bench))
         steps.run(bench.settling)
         begin_s, tokens = clock.now(), steps.run(bench.steps)
-        return tokens / (clock.now() - begin_s)
+        rate = tokens / (clock.now() - begin_s)
     finally:
         engine.core.close()
+    if not bench.replays:
+        return rate, None
+    return rate, Recorded.of(f"{cell}, {variant}", engine, bench.layers)
 
 
 def _check_room(plan: OnlinePlan, bench: CalibrationBench, cell: CalibrationCell) -> None:
@@ -313,7 +334,7 @@ def _build(
     host = HostTruth(machine.model, page, machine.true.host, machine.truth)
     options = PacedOptions(perturbation=machine.truth, cores=(0,), cache_bytes=_NO_CACHE)
 
-    def built(prices: StepPrices | None) -> PacedEngine:
+    def built(prices: StepPrices | None, *, journaled: bool = False) -> PacedEngine:
         return build_paced_core(
             config,
             machine.model,
@@ -324,6 +345,7 @@ def _build(
             clock=clock,
             pool=VirtualPool(host.duration_s),
             listeners=(meter.executed,),
+            journaled=journaled,
         )
 
     engine = built(None)
@@ -332,7 +354,8 @@ def _build(
     size = page.bytes_per_block_layer / page.block_size
     precision = Precision.uniform(DTYPE)
     told = machine.true if variant == INFORMED else machine.described
-    return built(step_prices(plan, machine.model, precision, told, size, size))
+    prices = step_prices(plan, machine.model, precision, told, size, size)
+    return built(prices, journaled=bench.replays)
 
 
 class _Steps:

@@ -11,7 +11,6 @@ from tandem.engine.building.paced_machine import PacedOptions
 from tandem.engine.sizing.plan_options import engine_config
 from tandem.planner.plan_file import plan_file
 from tandem.runtime.paced.executor import PacedClock
-from tandem.runtime.paced.tokens import TokenSource
 
 
 def build_engine(
@@ -19,12 +18,13 @@ def build_engine(
     bed: Bed,
     planned: Planned,
     clock: PacedClock,
-    tokens: TokenSource | None = None,
+    *,
+    journaled: bool = False,
 ) -> PacedEngine:
     """From the plan's file, as `--plan` does.
 
     Args:
-        tokens: what is said to have been sampled; None: synthetic ones.
+        journaled: keep its programs, to be executed again.
     """
     question, plan = planned.question, planned.plan
     assert plan is not None, f"{planned.policy} cannot run this"
@@ -49,5 +49,5 @@ def build_engine(
             prices=prices_of(question, plan),
             clock=clock,
             pool=bed.pool(),
-            tokens=tokens,
+            journaled=journaled,
         )

@@ -14,6 +14,8 @@ from tandem.bench.online.plans import ENGINE
 from tandem.bench.online.suite import AUTO, BASELINE, CellOutcome
 from tandem.bench.online.window import Window
 from tandem.bench.records import BenchRow, row_of_samples
+from tandem.bench.replay.replay import MIXTURE_NOT_REPLAYED, NOT_REPLAYED, Replay
+from tandem.bench.replay.rows import replay_rows
 from tandem.cost.apex.overlap import WORTH_CAPTURING
 from tandem.cost.pair_ratios import Cell, Ratio, compare_cells
 from tandem.probes.interleave import LEAST_PAIRS, PairedRatio, paired_ratio
@@ -151,11 +153,7 @@ def rows_of(outcome: CellOutcome) -> tuple[BenchRow, ...]:
             rows += _honesty(row, each)
         rows += _busy(row, each)
         if each.policy in outcome.replays:
-            replay = outcome.replays[each.policy]
-            rows.append(row("replayed exactly", replay.programs, "programs"))
-            rows.append(
-                row("tokens equal to the plain engine's, replayed", replay.tokens, "tokens")
-            )
+            rows += replay_rows(case, variant, outcome.replays[each.policy])
     return (*rows, *latency_rows(outcome))
 
 
@@ -238,11 +236,9 @@ def _replay_lines(outcome: CellOutcome) -> list[str]:
     different = {each.plan: each.policy for each in outcome.planned if each.plan is not None}
     replays = [found for policy, found in outcome.replays.items() if policy in different.values()]
     if not replays:
-        return ["  no program was replayed exactly, no token compared: --replay does"]
-    programs = sum(each.programs for each in replays)
-    tokens, ties = (sum(each.tokens for each in replays), sum(each.ties for each in replays))
-    told = f"  replayed exactly: {len(replays)} plans, {programs:,} programs, {tokens:,} tokens, "
-    return [told + f"all as a plain engine's ({ties} requests after a tie)"]
+        mixture = outcome.cell.model.experts is not None
+        return [f"  {MIXTURE_NOT_REPLAYED if mixture else NOT_REPLAYED}"]
+    return [f"  {Replay.joined(replays).describe()}, of {len(replays)} plans"]
 
 
 def _policy_lines(

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING
 
-from tandem.bench.online.arrivals import Arrivals, Point, serve_arrivals
+from tandem.bench.online.arrivals import Arrivals, Point, different_plans, serve_arrivals
 from tandem.bench.online.bed import Bed, virtual_bed
 from tandem.bench.online.bound import Bound, bound_of
 from tandem.bench.online.cell import OnlineCell
@@ -23,14 +22,12 @@ from tandem.bench.online.plans import Planned, engine_rows, plan_policies
 from tandem.bench.online.simulated import steady_tokens_per_s
 from tandem.bench.online.window import PacedRun, Window, steady_run
 from tandem.bench.own_core import own_core
+from tandem.bench.replay.replay import Recorded, Replay, replay
 from tandem.plan.online import OnlinePlan
 from tandem.planner.policies import POLICIES
 from tandem.planner.question import Question
 from tandem.probes.effort import Effort
 from tandem.spec.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tandem.bench.online.replay import Replay
 
 SUITE = "online"
 AUTO, BASELINE = "auto", "gpu-only"
@@ -49,8 +46,7 @@ class OnlineBench:
         window_s: least time of one.
         virtual: time is; the host's rates are told, and nothing is measured.
         arrivals: requests that come over time.
-        replay_steps: of each plan's programs while all rows run, which the exact emulator executes
-            as well, from the first to the last, tokens compared; 0: none are.
+        replays: execute all programs of all runs exactly afterwards, tokens compared.
         effort: of the probes; None: as much as `tandem profile` takes for one element type.
     """
 
@@ -59,7 +55,7 @@ class OnlineBench:
     window_s: float = 1.0
     virtual: bool = False
     arrivals: Arrivals = field(default_factory=Arrivals)
-    replay_steps: int = 0
+    replays: bool = True
     effort: Effort | None = None
     strategies: tuple[str, ...] = ()
 
@@ -83,6 +79,10 @@ class OnlineBench:
             wanted = (*POLICIES, *chunks)
         return tuple(dict.fromkeys((AUTO, BASELINE, *wanted)))
 
+    def keeps(self, cell: OnlineCell) -> bool:
+        """Whether its programs are executed again: those of mixtures of experts cannot be yet."""
+        return self.replays and cell.model.experts is None
+
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
@@ -94,7 +94,7 @@ class CellOutcome:
         simulated: tokens per second of the same steady state, by policy.
         bound: what none exceeds; None if the accelerator alone cannot run it.
         points: of requests that come over time.
-        replays: of the programs of each plan, by policy; empty if not asked for.
+        replays: of the programs of each plan's runs, by policy; empty if none were.
     """
 
     cell: OnlineCell
@@ -104,7 +104,7 @@ class CellOutcome:
     simulated: Mapping[str, float]
     bound: Bound | None
     points: tuple[Point, ...]
-    replays: "Mapping[str, Replay]"
+    replays: Mapping[str, Replay]
 
 
 def run_online(
@@ -120,15 +120,9 @@ def run_online(
         ended: told of each cell when it is done.
 
     Raises:
-        ConfigError: the machine has a single core, an unknown policy, or a cell that nothing fits,
-            or that cannot be replayed.
+        ConfigError: the machine has a single core, an unknown policy, or a cell that nothing fits.
         ReplayError, ReplayMismatchError: a replay went wrong.
     """
-    if bench.replay_steps:
-        from tandem.bench.online.replay import check_replayed
-
-        for cell in cells:
-            check_replayed(cell)
     outcomes: list[CellOutcome] = []
 
     def take(outcome: CellOutcome) -> None:
@@ -161,7 +155,7 @@ def _run_cell(
         rate = each.predicted_per_s
         report(f"{each.policy}: {each.describe()}" + ("" if rate is None else f"; {rate:.1f}/s"))
     simulated = _simulate(bench, cell, planned, report)
-    windows = _execute(bench, cell, bed, planned, report)
+    windows, recorded = _execute(bench, cell, bed, planned, report)
     alone = next(each.option for each in planned if each.policy == BASELINE)
     bound = None
     if alone is not None:
@@ -169,8 +163,11 @@ def _run_cell(
         bound = bound_of(decodes, read, bed.question, alone, windows[BASELINE])
     full = windows[AUTO if alone is None else BASELINE]
     requests_per_s = median(window.tokens_per_s for window in full) / cell.load.generated_tokens
-    points = serve_arrivals(bench.arrivals, cell, bed, planned, requests_per_s, report)
-    replays = _replay(cell, planned, bench.replay_steps, report) if bench.replay_steps else {}
+    keeps = bench.keeps(cell)
+    points = serve_arrivals(
+        bench.arrivals, cell, bed, planned, requests_per_s, report, journaled=keeps
+    )
+    replays = _replay(planned, recorded, points, report) if keeps else {}
     return CellOutcome(cell, bed, planned, windows, simulated, bound, points, replays)
 
 
@@ -190,18 +187,21 @@ def _simulate(
 
 
 def _replay(
-    cell: OnlineCell, planned: Sequence[Planned], steps: int, report: Callable[[str], None]
-) -> "dict[str, Replay]":
-    """Each different plan once, in virtual time."""
-    from tandem.bench.online.replay import replay
-
-    bed = virtual_bed(cell)
-    found: dict[OnlinePlan, Replay] = {}
-    for each in planned:
-        if each.plan is not None and each.plan not in found:
-            report(f"replaying {each.policy}")
-            found[each.plan] = replay(cell, bed, each, steps=steps)
-    return {each.policy: found[each.plan] for each in planned if each.plan is not None}
+    planned: Sequence[Planned],
+    recorded: Mapping[OnlinePlan, Recorded],
+    points: Sequence[Point],
+    report: Callable[[str], None],
+) -> dict[str, Replay]:
+    """All runs of each different plan."""
+    found: dict[str, Replay] = {}
+    for policies, each in different_plans(planned):
+        assert each.plan is not None
+        report(f"replaying {', '.join(policies)}")
+        runs = [recorded[each.plan]]
+        runs += [p.recorded for p in points if p.policies == policies and p.recorded is not None]
+        whole = Replay.joined([replay(run) for run in runs])
+        found |= dict.fromkeys(policies, whole)
+    return found
 
 
 def _execute(
@@ -210,8 +210,8 @@ def _execute(
     bed: Bed,
     planned: Sequence[Planned],
     report: Callable[[str], None],
-) -> dict[str, tuple[Window, ...]]:
-    """Windows of each different plan, A B A B."""
+) -> tuple[dict[str, tuple[Window, ...]], dict[OnlinePlan, Recorded]]:
+    """Windows of each different plan, A B A B; and its run, if it is kept."""
     able = [each for each in planned if each.plan is not None]
     with ExitStack() as stack:
         runs: dict[OnlinePlan, PacedRun] = {}
@@ -219,11 +219,17 @@ def _execute(
             assert each.plan is not None
             if each.plan not in runs:
                 report(f"building {each.policy}")
-                runs[each.plan] = steady_run(cell, bed, each, bench.window_s)
+                runs[each.plan] = steady_run(
+                    cell, bed, each, bench.window_s, journaled=bench.keeps(cell)
+                )
                 stack.callback(runs[each.plan].close)
         found: dict[OnlinePlan, list[Window]] = {plan: [] for plan in runs}
         for turn in range(bench.pairs):
             report(f"turn {turn + 1} of {bench.pairs}, {len(runs)} plans")
             for plan, run in runs.items():
                 found[plan].append(run.measure())
-    return {each.policy: tuple(found[each.plan]) for each in able if each.plan is not None}
+        names, layers = {each.plan: each.policy for each in able}, cell.model.num_layers
+        keeps = bench.keeps(cell)
+        recorded = {p: run.recorded(names[p], layers) for p, run in runs.items() if keeps}
+    windows = {each.policy: tuple(found[each.plan]) for each in able if each.plan is not None}
+    return windows, recorded

@@ -9,6 +9,7 @@ from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.engine import build_engine
 from tandem.bench.online.plans import Planned
 from tandem.bench.online.requests import SHAPES
+from tandem.bench.replay.replay import Recorded
 from tandem.engine.building.paced import PacedEngine
 from tandem.runtime.measures import OverlapTotals
 from tandem.runtime.paced.report import PacedReport
@@ -71,7 +72,7 @@ class PacedRun:
             now_s = self._clock()
             periods += 1
         after, wall_s = self._engine.core.stats(), now_s - begin_s
-        return Window(
+        window = Window(
             tokens_per_s=tokens / wall_s,
             wall_s=wall_s,
             period_s=wall_s / periods,
@@ -80,6 +81,13 @@ class PacedRun:
             overlap=_since(before.overlap, after.overlap),
             report=self._engine.executor.report(),
         )
+        if self._engine.journal is not None:
+            self._engine.journal.pack()
+        return window
+
+    def recorded(self, name: str, num_layers: int) -> Recorded:
+        """All of it from its first program on, if it is kept; see `Recorded`."""
+        return Recorded.of(name, self._engine, num_layers)
 
     def close(self) -> None:
         """End the engine."""
@@ -130,17 +138,22 @@ def _since(before: OverlapTotals | None, after: OverlapTotals | None) -> Overlap
     return after.since(before)
 
 
-def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) -> PacedRun:
+def steady_run(
+    cell: OnlineCell, bed: Bed, planned: Planned, window_s: float, *, journaled: bool = False
+) -> PacedRun:
     """An engine that executes the plan, in its steady state.
 
     Virtual time passes before a window, as long as a slowest request takes, and as long in each
     where prompts are of one token: requests fall into step, and a moment shows them young or old.
     Where there are prompts, as many requests end in it as there are rows, since it is chance in
     which sweeps prompts are read.
+
+    Args:
+        journaled: keep its programs, to be executed again.
     """
     assert planned.plan is not None, f"{planned.policy} cannot run this"
     clock = bed.clock()
-    engine = build_engine(cell, bed, planned, clock)
+    engine = build_engine(cell, bed, planned, clock, journaled=journaled)
     rows, most = planned.counted_rows, planned.plan.max_num_seqs
     step_tokens = planned.plan.max_num_batched_tokens
     forward = engine.executor.fast_forward
@@ -152,5 +165,7 @@ def steady_run(cell: OnlineCell, bed: Bed, planned: Planned, window_s: float) ->
         while clock.now() < settled_s:
             loop.step()
         window_s = max(window_s, cell.load.whole_s(life_s))
+    if engine.journal is not None:
+        engine.journal.pack()
     ends = 0 if cell.load.decodes_only else rows
     return PacedRun(engine, loop, window_s, ends, clock.now)

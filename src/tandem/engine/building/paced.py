@@ -29,8 +29,8 @@ from tandem.plan.executed_op import OpListener
 from tandem.plan.sweep_layers import SweepChoice
 from tandem.runtime.overlap_meter import OverlapMeter
 from tandem.runtime.paced.executor import PacedClock, PacedExecutor, RealClock
+from tandem.runtime.paced.journal import ProgramJournal
 from tandem.runtime.paced.pool import HostPool
-from tandem.runtime.paced.tokens import TokenSource
 from tandem.scheduler.scheduler import Scheduler
 from tandem.scheduler.strategies.base import Strategy
 from tandem.scheduler.strategies.registry import make_strategy
@@ -40,16 +40,33 @@ from tandem.spec.errors import ConfigError
 from tandem.spec.hardware import HardwareSpec
 from tandem.spec.model import ModelSpec
 from tandem.spec.precision import Precision
+from tandem.spec.request import EngineRequest
 from tandem.spec.tier import Tier
+
+
+class _Core(EngineCore):
+    """Notes requests in a journal, if there is one."""
+
+    journal: ProgramJournal | None = None
+
+    def add_request(self, request: EngineRequest) -> None:
+        super().add_request(request)
+        if self.journal is not None:
+            self.journal.asked(request)
 
 
 @dataclass(frozen=True, slots=True)
 class PacedEngine:
-    """An engine on the paced emulator, and the emulator itself."""
+    """An engine on the paced emulator, and the emulator itself.
+
+    Attributes:
+        journal: of its programs, if it was asked for.
+    """
 
     core: EngineCore
     executor: PacedExecutor
     memory: MemoryPlan
+    journal: ProgramJournal | None = None
 
 
 def build_paced_core(
@@ -63,7 +80,7 @@ def build_paced_core(
     clock: PacedClock | None = None,
     pool: HostPool | None = None,
     listeners: Sequence[OpListener] = (),
-    tokens: TokenSource | None = None,
+    journaled: bool = False,
 ) -> PacedEngine:
     """An engine whose accelerator keeps to `hardware`'s times and whose CPU really works.
 
@@ -77,7 +94,7 @@ def build_paced_core(
         prices: what the scheduler knows of steps' times; None: as the description has them.
         clock, pool: virtual ones make a run deterministic (tests); by default real.
         listeners: told of every operation whose end is known.
-        tokens: what is said to have been sampled; None: synthetic ones.
+        journaled: keep what is submitted and told, to be executed again.
 
     Raises:
         ConfigError: the weights do not fit, or a flag is wrong.
@@ -96,17 +113,19 @@ def build_paced_core(
     )
     clock = clock or RealClock()
     scheduler = _scheduler(config, spec, dtype, hardware, memory, strategy, prices, clock)
+    journal = ProgramJournal(lambda: scheduler.rows.request_ids.copy()) if journaled else None
     with traced(config, clock.now) as trace:
         meter = OverlapMeter()
         told = (meter.executed, *(() if trace is None else (trace.executed,)), *listeners)
-        executor = paced_executor(spec, sizes, hardware, options, clock, pool, told, tokens)
+        executor = paced_executor(spec, sizes, hardware, options, clock, pool, told, journal)
         begin_to_count(meter, trace)
         measures = PacedMeasures(hardware, memory.ledger, meter)
         collector = StatsCollector(
             scheduler, plan, memory.page, memory.ledger, measures, str(dtype)
         )
-        core = EngineCore(scheduler, executor, collector, overlap=config.overlap, trace=trace)
-        return PacedEngine(core, executor, memory)
+        core = _Core(scheduler, executor, collector, overlap=config.overlap, trace=trace)
+        core.journal = journal
+        return PacedEngine(core, executor, memory, journal)
 
 
 def _scheduler(

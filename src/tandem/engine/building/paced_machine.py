@@ -20,9 +20,10 @@ from tandem.runtime.paced.executor import PacedClock, PacedExecutor
 from tandem.runtime.paced.gauges import Gauges
 from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.host_layers import PacedHostLayers
+from tandem.runtime.paced.journal import ProgramJournal
 from tandem.runtime.paced.perturbed_rates import Perturbation
 from tandem.runtime.paced.pool import HostPool, WorkerPool
-from tandem.runtime.paced.tokens import SyntheticTokens, TokenSource
+from tandem.runtime.paced.tokens import SyntheticTokens
 from tandem.runtime.paced.truth import PacedTruth
 from tandem.runtime.paced.types import PacedTypes
 from tandem.spec.accelerator import AcceleratorChoice
@@ -179,14 +180,14 @@ def paced_executor(
     clock: PacedClock,
     pool: HostPool | None,
     listeners: Sequence[OpListener] = (),
-    tokens: TokenSource | None = None,
+    journal: ProgramJournal | None = None,
 ) -> PacedExecutor:
     """The emulator of a machine.
 
     Args:
         clock, pool: virtual ones take no real time. No pool: a real one.
         listeners: told of every operation whose end is known.
-        tokens: what is said to have been sampled; None: synthetic ones.
+        journal: of what is submitted and told; None: nothing is kept.
     """
     page, blocks, sweeps = sizes.page, sizes.host_blocks, sizes.sweeps
     types = sizes.types or PacedTypes.plain(page.float_type)
@@ -231,13 +232,14 @@ def paced_executor(
         )
     return PacedExecutor(
         PacedCosts(spec, page, truth, host, layers, types),
-        tokens or SyntheticTokens(spec),
+        SyntheticTokens(spec),
         Gauges(aliasing, contention=options.contention),
         pool or WorkerPool(options.cores),
         clock,
         hardware.accelerator.launch_latency_s,
         shared,
         listeners,
+        journal,
     )
 
 

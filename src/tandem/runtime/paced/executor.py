@@ -26,11 +26,12 @@ from tandem.plan.program import EventKind, OpKind, Part, ProgramOp, Queue, StepP
 from tandem.runtime.executor import Rank
 from tandem.runtime.paced.costs import PacedCosts
 from tandem.runtime.paced.gauges import Gauges
+from tandem.runtime.paced.journal import ProgramJournal
 from tandem.runtime.paced.ledger import HostTask, PacedLedger, Span
 from tandem.runtime.paced.pool import HostPool
 from tandem.runtime.paced.program import PacedProgram
 from tandem.runtime.paced.report import PacedReport
-from tandem.runtime.paced.tokens import TokenSource
+from tandem.runtime.paced.tokens import SyntheticTokens
 
 
 class PacedClock(Protocol):
@@ -86,20 +87,22 @@ class PacedExecutor:
         memory_bytes_per_s: of the host's memory, which copies, reads and the CPU share; None: they
             do not slow each other down.
         listeners: told of every operation, as soon as its end is known, which may lie ahead.
+        journal: of what is submitted and told; None: nothing is kept.
     """
 
     def __init__(
         self,
         costs: PacedCosts,
-        tokens: TokenSource,
+        tokens: SyntheticTokens,
         gauges: Gauges,
         pool: HostPool,
         clock: PacedClock,
         launch_s: float,
         memory_bytes_per_s: float | None,
         listeners: Sequence[OpListener] = (),
+        journal: ProgramJournal | None = None,
     ) -> None:
-        self._listeners = tuple(listeners)
+        self._listeners, self._journal = tuple(listeners), journal
         self._costs, self._tokens, self._gauges = costs, tokens, gauges
         self._pool, self._clock, self._launch_s = pool, clock, launch_s
         self._ledger = PacedLedger(memory_bytes_per_s, costs.moved_bytes, costs.has_work)
@@ -147,7 +150,8 @@ class PacedExecutor:
             if program.lanes:
                 self._note_submission(program, now_s)
                 self._forward = entered
-            self._tokens.submitted(entered)
+            if self._journal is not None:
+                self._journal.submitted(entered)
             self._ledger.submit(entered)
             self._advance(now_s)
 
@@ -163,6 +167,8 @@ class PacedExecutor:
                 self._sleeps_until = deadline_s
             self._clock.wait(deadline_s)
             events = self._due(asked_s)
+        if self._journal is not None:
+            self._journal.told(events)
         return events
 
     def release_cohort(self, cohort_id: int) -> None:
@@ -170,7 +176,8 @@ class PacedExecutor:
         with self._lock:
             self._ledger.forget_cohort(cohort_id)
             self._costs.forget_cohort(cohort_id)
-            self._tokens.release_cohort(cohort_id)
+        if self._journal is not None:
+            self._journal.released(cohort_id)
 
     def close(self) -> None:
         """Drop what is in flight, since nothing of it would be kept, and stop the worker."""

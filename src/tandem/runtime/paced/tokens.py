@@ -1,7 +1,5 @@
 """Synthetic tokens of the paced emulator: no logits exist, lengths are forced by the requests."""
 
-from typing import Protocol
-
 import numpy as np
 
 from tandem.plan.binding import LongArray
@@ -11,22 +9,6 @@ from tandem.runtime.paced.program import PacedProgram
 from tandem.spec.model import ModelSpec
 
 _ROW_STEP, _POSITION_STEP = 7919, 104729
-
-
-class TokenSource(Protocol):
-    """Where the paced emulator's tokens come from."""
-
-    def submitted(self, program: PacedProgram) -> None:
-        """A program has been handed over; its guards are filled in as joins are decided."""
-        ...
-
-    def sample(self, program: StepProgram, lane: int, forward: PacedProgram) -> TokensSampled:
-        """The event of one lane of a program that samples, once its time has come."""
-        ...
-
-    def release_cohort(self, cohort_id: int) -> None:
-        """A cohort's last tokens have been told."""
-        ...
 
 
 class SyntheticTokens:
@@ -39,12 +21,6 @@ class SyntheticTokens:
     def choose(self, rows: LongArray, positions: LongArray) -> LongArray:
         """Ids int64 [n] for rows and positions int64 [n]."""
         return self._allowed[(rows * _ROW_STEP + positions * _POSITION_STEP) % len(self._allowed)]
-
-    def submitted(self, program: PacedProgram) -> None:
-        """Nothing depends on it."""
-
-    def release_cohort(self, cohort_id: int) -> None:
-        """Nothing is kept of it."""
 
     def sample(self, program: StepProgram, lane: int, forward: PacedProgram) -> TokensSampled:
         """The event of one lane of a sampling program. There are no log-probabilities."""

@@ -1,0 +1,1 @@
+"""Programs of paced runs, executed exactly with a small model, tokens compared."""
