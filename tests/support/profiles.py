@@ -1,5 +1,7 @@
 """A profile of a machine that is not there: round figures, so that times can be told by head."""
 
+from dataclasses import replace
+
 from tandem.profiling.measurements import (
     AcceleratorMeasurements,
     AtOnce,
@@ -14,6 +16,7 @@ from tandem.profiling.measurements import (
     PromptTimes,
     StartTimes,
     ThreadPoint,
+    ThreadRates,
 )
 from tandem.profiling.profile import Machine, Profile
 from tandem.profiling.surface import Curve, Surface
@@ -41,7 +44,10 @@ CONTENTION = (
     Contention("products", "a disk", "cores", "disks", 100e9, 90e9, 3e9, 3e9),
 )
 
-
+SWEEP_BESIDE_LINK = (
+    ThreadPoint(1, ThreadRates(12e9, 10e9, 11e9), ThreadRates(10e9, 9.9e9, 9.5e9)),
+    ThreadPoint(2, ThreadRates(20e9, 18e9, 19e9), ThreadRates(14e9, 12e9, 13e9)),
+)
 AT_ONCE = (
     AtOnce("attention", 18e9, 11e9),
     AtOnce("link both ways", 15e9, 8e9),
@@ -87,7 +93,10 @@ def host_measurements() -> HostMeasurements:
     return HostMeasurements(
         threads=2,
         memory=MemoryRates(READ_BYTES_PER_S, 10e9, 8e9),
-        sweep=(ThreadPoint(1, 12e9, 10e9, 11e9), ThreadPoint(2, 20e9, 18e9, 19e9)),
+        sweep=(
+            ThreadPoint(1, ThreadRates(12e9, 10e9, 11e9), None),
+            ThreadPoint(2, ThreadRates(20e9, 18e9, 19e9), None),
+        ),
         linear=tuple(linear_times(dtype.value, dtype.size_bytes) for dtype in DType),
         heads="32/8/128",
         attention=tuple(attention_times(dtype.value) for dtype in DType),
@@ -112,6 +121,7 @@ def accelerator_measurements() -> AcceleratorMeasurements:
 
 
 def profile(*, accelerator: bool = False) -> Profile:
+    host = host_measurements()
     return Profile(
         machine=MACHINE,
         kernels=KERNELS,
@@ -119,7 +129,7 @@ def profile(*, accelerator: bool = False) -> Profile:
         measured_at="2026-01-02T03:04:05+00:00",
         duration_s=12.5,
         thorough=False,
-        host=host_measurements(),
+        host=replace(host, sweep=SWEEP_BESIDE_LINK) if accelerator else host,
         accelerator=accelerator_measurements() if accelerator else None,
         disks=(DiskMeasurements("/data", 1e9, 3e9, "4 threads, 4 MiB at once", 2.5e9),),
         striping=None,

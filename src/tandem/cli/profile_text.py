@@ -14,6 +14,7 @@ from tandem.profiling.measurements import (
     LinkDirection,
     PromptTimes,
     Striping,
+    ThreadRates,
 )
 from tandem.profiling.profile import Profile
 from tandem.profiling.surface import Surface
@@ -58,11 +59,9 @@ def _host(host: HostMeasurements) -> Iterator[str]:
         f"{_giga(memory.copy_bytes_per_s)}",
     )
     for point in host.sweep:
-        yield _line(
-            f"{point.threads} threads, GB/s",
-            f"read {_giga(point.read_bytes_per_s)}  attention "
-            f"{_giga(point.attention_bytes_per_s)}  one row {_giga(point.linear_bytes_per_s)}",
-        )
+        yield _line(f"{point.threads} threads, GB/s", _threads(point.alone))
+        if point.beside_link is not None:
+            yield _line("  the link busy", _threads(point.beside_link))
     yield from _linear(host.linear)
     yield from _attention(host.attention)
     yield from _codes(host.codes, "float32")
@@ -77,6 +76,13 @@ def _host(host: HostMeasurements) -> Iterator[str]:
             f"{_giga(each.work_alone_per_s)}, {_giga(each.work_beside_per_s)}  the other "
             f"{_giga(each.load_alone_bytes_per_s)}, {_giga(each.load_beside_bytes_per_s)} bytes",
         )
+
+
+def _threads(rates: ThreadRates) -> str:
+    return (
+        f"read {_giga(rates.read_bytes_per_s)}  attention {_giga(rates.attention_bytes_per_s)}  "
+        f"one row {_giga(rates.linear_bytes_per_s)}"
+    )
 
 
 def _linear(linear: Sequence[LinearTimes]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from tandem.probes.code_rates import measure_codes
 from tandem.probes.contention import (
     BusyWith,
     CpuWork,
+    Load,
     attention_work,
     copying_in_memory,
     cpu_works,
@@ -33,8 +34,9 @@ from tandem.probes.contention import (
 from tandem.probes.disks import Disks
 from tandem.probes.effort import Effort
 from tandem.probes.linear_times import measure_linear
-from tandem.probes.memory_rates import measure_memory, sweep_threads
+from tandem.probes.memory_rates import measure_memory
 from tandem.probes.start_times import measure_starts
+from tandem.probes.thread_sweep import sweep_threads
 from tandem.probes.walked_memory import WalkedMemory
 from tandem.profiling.measurements import AtOnce, Contention, HostMeasurements, Striping
 from tandem.profiling.profile import Machine, Profile
@@ -143,8 +145,9 @@ class _Run:
     def _balanced(self) -> Striping | None:
         attention = attention_work(self._pool, self._effort, self._memory)
         loads: list[Callable[[], object]] = [attention.rate]
-        if self._subject.probed is not None:
-            loads.append(copy_to_device(self._subject.probed, self._effort.link_bytes[-1]))
+        link = self._link()
+        if link is not None:
+            loads.append(link)
 
         def busy(probe: Callable[[], float]) -> float:
             for load in loads:
@@ -178,13 +181,14 @@ class _Run:
     def host(self, striping: Striping | None) -> HostMeasurements:
         """All of the host but its disks."""
         pool, most, rounds = self._pool, self._effort, self.in_rounds
-        walked, another = self._memory, self._another
+        walked, another, link = self._memory, self._another, self._link()
         self._begin_s = time.perf_counter()  # disks, which came first, are on top
         return HostMeasurements(
             threads=pool.num_threads,
             memory=rounds("memory", lambda effort: measure_memory(pool, effort, walked)),
             sweep=rounds(
-                "threads", lambda effort: sweep_threads(pool.num_threads, effort, walked, another)
+                "threads",
+                lambda effort: sweep_threads(pool.num_threads, effort, walked, another, link),
             ),
             linear=tuple(
                 rounds(
@@ -206,6 +210,12 @@ class _Run:
             contention=self._contention(striping),
         )
 
+    def _link(self) -> Load | None:
+        """A large copy to the accelerator, where there is one."""
+        if self._subject.probed is None:
+            return None
+        return copy_to_device(self._subject.probed, self._effort.link_bytes[-1])
+
     def _contention(self, striping: Striping | None) -> tuple[Contention, ...]:
         works = cpu_works(self._pool, self._effort, self._memory)
         found: list[Contention] = []
@@ -218,7 +228,7 @@ class _Run:
 
     def _others(self, striping: Striping | None) -> Iterator[BusyWith]:
         """What the CPU's work shares memory and cores with."""
-        effort, probed, disks = self._effort, self._subject.probed, self._disks
+        effort, link, disks = self._effort, self._link(), self._disks
         copying = copying_in_memory(self._another)  # beside the memory of the CPU's work
         yield BusyWith("one thread copying in the host's memory", "copies in memory", copying)
         if self._dequantized is not None:
@@ -226,9 +236,8 @@ class _Run:
             yield BusyWith(
                 name, "dequantization", dequantizing(effort, self._dequantized, self._another)
             )
-        if probed is not None:
-            copying = copy_to_device(probed, effort.link_bytes[-1])
-            yield BusyWith("host to accelerator, pinned", "link", copying)
+        if link is not None:
+            yield BusyWith("host to accelerator, pinned", "link", link)
         if disks.folders:
             name = f"reading {', '.join(map(str, disks.folders))}"
             yield BusyWith(name, "disks", disks.reading(_shares(striping)))

@@ -41,13 +41,33 @@ class MemoryRates(_Rates):
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadPoint(_Rates):
-    """What so many threads reach: plain reading, decode attention, and products of one row."""
+class ThreadRates(_Rates):
+    """Plain reading, decode attention, and products of one row."""
 
-    threads: int
     read_bytes_per_s: float
     attention_bytes_per_s: float
     linear_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPoint(_Rates):
+    """What so many threads reach.
+
+    Attributes:
+        alone: while nothing else is busy.
+        beside_link: while the link to the accelerator is; None: there is none.
+    """
+
+    threads: int
+    alone: ThreadRates
+    beside_link: ThreadRates | None
+
+    @property
+    def busiest(self) -> ThreadRates:
+        """By which numbers of threads are compared: as batch jobs have them, which keep the link
+        busy, where that was measured.
+        """
+        return self.alone if self.beside_link is None else self.beside_link
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from tandem.profiling.measurements import (
     Striping,
 )
 
-FORMAT = 6
+FORMAT = 7
 """Of the file: raised whenever what its numbers mean changes."""
 
 

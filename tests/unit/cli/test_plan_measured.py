@@ -11,7 +11,13 @@ from tests.unit.cli.conftest import Commands, Ran
 
 from tandem.devices import this_machine
 from tandem.memory import peaks
-from tandem.profiling.measurements import LinearTimes, MemoryRates, Striping, ThreadPoint
+from tandem.profiling.measurements import (
+    LinearTimes,
+    MemoryRates,
+    Striping,
+    ThreadPoint,
+    ThreadRates,
+)
 from tandem.profiling.profile import Profile
 from tandem.profiling.profile_file import profile_path, write_profile
 
@@ -182,7 +188,9 @@ def test_measured_and_none_may_be_in_any_case(commands: Commands, here: Path) ->
 
 def test_a_batch_job_attends_with_the_threads_that_are_best(commands: Commands, here: Path) -> None:
     found = profile()
-    sweep = tuple(ThreadPoint(n, 300e9, rate, 10e9) for n, rate in ((1, 225e9), (2, 150e9)))
+    sweep = tuple(
+        ThreadPoint(n, ThreadRates(300e9, rate, 10e9), None) for n, rate in ((1, 225e9), (2, 150e9))
+    )
     fast = attention_times("float16")
     times = tuple(tuple(each / 20 for each in row) for row in fast.surface.seconds)
     fast = replace(fast, surface=replace(fast.surface, seconds=times))

@@ -69,6 +69,9 @@ def test_a_stored_profile_is_shown_without_measuring(commands: Commands, here: P
     shown = commands.run("profile", "--show")
     assert shown.status == 0
     assert "host to accelerator, GB/s" in shown.out
+    assert re.search(r"1 threads, GB/s +read 12  attention 10  one row 11\n", shown.out)
+    assert re.search(r"2 threads, GB/s +read 20  attention 18  one row 19\n", shown.out)
+    assert re.search(r"  the link busy +read 14  attention 12  one row 13\n", shown.out)
     # 16 rows of 2,048 keys at 20 ns each; 5 TFLOP/s; of weights and of keys and values
     _, _, card = shown.out.partition("Test card")
     assert re.search(r"attention float16 +million keys/s, context 64 2048", card)
@@ -84,6 +87,9 @@ def test_a_stored_profile_is_shown_without_measuring(commands: Commands, here: P
     assert re.search(r"kv int4, GB/s +quantize 100  dequantize 300 \(of 16 bits\)", card)
     printed = json.loads(commands.run("profile", "--show", "--json").out)
     assert printed["host"]["memory"]["read_bytes_per_s"] == 20e9
+    assert printed["host"]["sweep"][1]["beside_link"]["attention_bytes_per_s"] == 12e9
+    write_profile(profile(), here)
+    assert "the link busy" not in commands.run("profile", "--show").out
 
 
 def test_output_goes_where_it_is_wanted(

@@ -14,7 +14,7 @@ from tandem.planner.offline.replan import plan_rest
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.offline.threads import at_threads, best_point, by_threads, planned_threads
 from tandem.planner.question import Question
-from tandem.profiling.measurements import HostMeasurements, ThreadPoint
+from tandem.profiling.measurements import HostMeasurements, ThreadPoint, ThreadRates
 from tandem.spec.hardware_file import pair_hardware
 from tandem.spec.units import GIB
 from tandem.spec.workload import RequestShape
@@ -25,7 +25,9 @@ ON_CPU = BlockCandidate(1, 0, 0, 0, 16)
 
 def measured(rates: dict[int, float]) -> HostMeasurements:
     """As fast as the profile's attention is with all threads, by the sweep as given."""
-    sweep = tuple(ThreadPoint(n, 2 * rate, rate, rate) for n, rate in rates.items())
+    sweep = tuple(
+        ThreadPoint(n, ThreadRates(2 * rate, rate, rate), None) for n, rate in rates.items()
+    )
     return replace(host_measurements(), threads=max(rates, default=2), sweep=sweep)
 
 
@@ -87,7 +89,9 @@ def test_nothing_is_planned_where_nothing_is_known_or_the_cpu_does_not_attend() 
 
 def swept(*points: tuple[int, float, float]) -> Question:
     """Threads, and their rates of keys and values, and of weights."""
-    rest = tuple(ThreadPoint(n, 2 * keys, keys, weights) for n, keys, weights in points)
+    rest = tuple(
+        ThreadPoint(n, ThreadRates(2 * keys, keys, weights), None) for n, keys, weights in points
+    )
     question = asked(FALLS)
     assert question.measured is not None
     most = max(point.threads for point in rest)
@@ -102,6 +106,37 @@ def test_numbers_of_threads_are_tried_that_are_faster_at_anything() -> None:
     assert counts(swept((1, 10e9, 10e9), (4, 30e9, 30e9), (8, 24e9, 24e9))) == [4, 1]
     assert counts(swept((4, 30e9, 20e9), (8, 24e9, 24e9), (12, 15e9, 24.5e9))) == [4, 8]
     assert counts(swept((2, 30e9, 20e9), (4, 25e9, 20.3e9))) == [2]
+
+
+def beside_link(question: Question, *rates: tuple[float, float]) -> Question:
+    """The same, of keys and values, and of weights, while the link is busy."""
+    assert question.measured is not None
+    sweep = tuple(
+        replace(point, beside_link=ThreadRates(2 * keys, keys, weights))
+        for point, (keys, weights) in zip(question.measured.sweep, rates, strict=True)
+    )
+    return replace(question, measured=replace(question.measured, sweep=sweep))
+
+
+def test_threads_are_compared_beside_a_busy_link_and_priced_alone() -> None:
+    """Twelve threads are faster than four only with what the link's copies use."""
+    alone = swept((4, 126e9, 126e9), (12, 150e9, 150e9))
+    assert counts(alone) == [12, 4]
+    busy = beside_link(alone, (125e9, 125e9), (128e9, 128e9))
+    assert counts(busy) == [4]
+    best = at_best_threads(busy).measured
+    assert best is not None
+    point = best_point(best)
+    assert point is not None
+    unaware = at_threads(alone, replace(point, beside_link=None)).measured
+    assert unaware is not None
+    assert best.attention == unaware.attention, "virtual time takes the link's part itself"
+    assert best.linear == unaware.linear
+    said = str(planned_threads(at_best_threads(busy), ON_CPU, adapts=False))
+    assert said == (
+        "4 of 12 attend, to 125 GB/s of keys and values beside a busy link, 12 to 128; "
+        "8 left for launches"
+    )
 
 
 def test_products_take_longer_by_fewer_threads() -> None:

@@ -100,6 +100,7 @@ def test_everything_is_measured_shown_and_stored(tmp_path: Path) -> None:
     assert [times.kind for times in host.attention] == ["float16", "int4"]
     assert [codes.kind for codes in host.codes] == ["int8/64"]
     assert [point.threads for point in host.sweep] == [1, 2]
+    assert all(point.beside_link is not None for point in host.sweep)
     for times in host.linear:
         assert times.surface.first == (64.0**2, 128.0**2)
         assert times.surface.second == (1.0, 8.0)
@@ -167,6 +168,7 @@ def test_what_is_not_there_is_named() -> None:
     found = run_profile(subject, replace(few, kinds=(FLOAT16,)), thorough=True)
     assert found.accelerator is None
     assert found.at_once == (), "attention shares with nobody"
+    assert all(point.beside_link is None for point in found.host.sweep), "there is no link"
     assert found.skipped[0] == "accelerator and link: there is none"
     assert found.thorough
 

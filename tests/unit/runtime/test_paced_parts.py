@@ -19,12 +19,12 @@ from tandem.devices.native_wait import NativeAlarm
 from tandem.memory.page import KVPageSpec
 from tandem.plan.binding import LaneBinding, TierAppend, TierAttention
 from tandem.plan.program import OpKind, Part, ProgramOp, Queue
-from tandem.profiling.measurements import Contention
+from tandem.profiling.measurements import Contention, ThreadPoint, ThreadRates
 from tandem.runtime.paced.fluid_memory import FluidMemory
 from tandem.runtime.paced.host import Aliasing, PacedHost, plan_aliasing
 from tandem.runtime.paced.ledger import PacedLedger
 from tandem.runtime.paced.report import Lateness, judge
-from tandem.runtime.paced.shared_memory import emulated_contention
+from tandem.runtime.paced.shared_memory import emulated_contention, emulated_sweep
 from tandem.runtime.paced.tokens import SyntheticTokens
 from tandem.runtime.paced.truth import PacedTruth
 from tandem.spec.dtype import DType
@@ -167,6 +167,23 @@ def test_probes_find_what_emulated_copies_take() -> None:
     assert products.work_beside_per_s == 600.0, "their bytes beside the link's are few"
     disks = replace(found, busy="disks", work_beside_per_s=5.0)
     assert emulated_contention(disks, 1.0) == disks
+
+
+def test_threads_beside_an_emulated_link_are_slowed_down_by_the_rule_of_all() -> None:
+    """Whatever a probe found beside a link that moves nothing."""
+    link = Contention("a", "b", "memory", "link", 600.0, 600.0, 300.0, 300.0)
+    alone = ThreadRates(600.0, 800.0, 900.0)
+    (found,) = emulated_sweep([ThreadPoint(4, alone, alone)], [link], 1000.0)
+    assert (found.threads, found.alone) == (4, alone)
+    assert found.beside_link is not None
+    assert found.beside_link.read_bytes_per_s == 600.0, "there is room for both"
+    for mine, before in (
+        (found.beside_link.attention_bytes_per_s, 800.0),
+        (found.beside_link.linear_bytes_per_s, 900.0),
+    ):
+        as_contention = emulated_contention(replace(link, work_alone_per_s=before), 1000.0)
+        assert mine == pytest.approx(as_contention.work_beside_per_s)
+        assert mine == pytest.approx(before * 1000 / (before + 300))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tandem.probes.profiler import Subject, run_profile
 from tandem.profiling.profile import Machine, Profile
 from tandem.runtime.paced.executor import PacedClock, RealClock
 from tandem.runtime.paced.probed import PacedAccelerator
-from tandem.runtime.paced.shared_memory import emulated_contention
+from tandem.runtime.paced.shared_memory import emulated_contention, emulated_sweep
 from tandem.spec.model import ModelSpec
 
 
@@ -92,8 +92,10 @@ def profile_cell(
             probed.close()
         pool = cell.hardware.host.pool_bytes_per_s
         contention = tuple(emulated_contention(each, pool) for each in found.host.contention)
+        sweep = emulated_sweep(found.host.sweep, contention, pool)
+        host = replace(found.host, contention=contention, sweep=sweep)
         # beside a link that moves nothing, "all at once" says nothing
-        return replace(found, host=replace(found.host, contention=contention), at_once=())
+        return replace(found, host=host, at_once=())
 
     with ThreadPoolExecutor(1, thread_name_prefix="tandem-profile") as prober:
         return prober.submit(measure).result()

@@ -2,6 +2,10 @@
 (LM-Offload, section 4.2, algorithm 3: threads per operator are enumerated, and the best number is
 rarely all of them; what is left serves loads and stores). Fewer may attend faster, while layers and
 MLPs are multiplied faster by more: plans are searched for each number that is best for either.
+
+Numbers are compared by what they reach while the link is busy, where that was measured, since
+blocks of batches keep it so. Plans are priced by what they reach alone: in virtual time the link
+takes its part of the host's memory itself, and would take it twice.
 """
 
 from collections.abc import Iterator
@@ -31,7 +35,7 @@ class PlannedThreads:
     Attributes:
         count: of them. most: that were measured.
         bytes_per_s: of keys and values that `count` attend to, or of weights that they multiply by
-            where they do not attend; most_bytes_per_s: that `most` do.
+            where they do not attend; most_bytes_per_s: that `most` do. link_busy: beside it.
         readers: threads that read layers from disk meanwhile.
         attends: whether they attend; else they compute layers alone.
     """
@@ -42,10 +46,13 @@ class PlannedThreads:
     most_bytes_per_s: float
     readers: int = 0
     attends: bool = True
+    link_busy: bool = False
 
     def __str__(self) -> str:
         does, of = ("attend, to", "keys and values") if self.attends else ("compute, by", "weights")
         rate = f"{self.bytes_per_s / _GIGA:.3g} GB/s of {of}"
+        if self.link_busy:
+            rate += " beside a busy link"
         if self.count < self.most:
             rate += f", {self.most} to {self.most_bytes_per_s / _GIGA:.3g}"
         others = "launches"
@@ -60,8 +67,8 @@ def best_point(measured: HostMeasurements) -> ThreadPoint | None:
     """The fewest threads that attend as fast as any number of those that were measured; None: none
     was.
     """
-    most = max((point.attention_bytes_per_s for point in measured.sweep), default=0.0)
-    fast = (p for p in measured.sweep if p.attention_bytes_per_s >= AS_FAST * most)
+    most = max((point.busiest.attention_bytes_per_s for point in measured.sweep), default=0.0)
+    fast = (p for p in measured.sweep if p.busiest.attention_bytes_per_s >= AS_FAST * most)
     return min(fast, key=lambda point: point.threads, default=None)
 
 
@@ -77,11 +84,12 @@ def by_threads(question: Question) -> Iterator[Question]:
     yield at_threads(question, best)
     attention = linear = 0.0
     for point in sorted(measured.sweep, key=lambda point: point.threads):
-        if point.attention_bytes_per_s * AS_FAST > attention:
-            attention = point.attention_bytes_per_s
-        elif point.linear_bytes_per_s * AS_FAST <= linear:
+        rates = point.busiest
+        if rates.attention_bytes_per_s * AS_FAST > attention:
+            attention = rates.attention_bytes_per_s
+        elif rates.linear_bytes_per_s * AS_FAST <= linear:
             continue
-        linear = max(linear, point.linear_bytes_per_s)
+        linear = max(linear, rates.linear_bytes_per_s)
         if point.threads != best.threads:
             yield at_threads(question, point)
 
@@ -94,7 +102,7 @@ def at_threads(question: Question, point: ThreadPoint) -> Question:
     before = None if measured is None else _point(measured)
     if measured is None or before is None or point.threads == before.threads:
         return question
-    slower = before.attention_bytes_per_s / point.attention_bytes_per_s
+    slower = before.alone.attention_bytes_per_s / point.alone.attention_bytes_per_s
     changed = replace(
         measured,
         threads=point.threads,
@@ -121,12 +129,17 @@ def planned_threads(
         return None
     most = max(measured.sweep, key=lambda point: point.threads)
     rate, rate_of_most = (
-        each.attention_bytes_per_s if attends else each.linear_bytes_per_s
+        each.busiest.attention_bytes_per_s if attends else each.busiest.linear_bytes_per_s
         for each in (chosen, most)
     )
-    readers = READERS if candidate.on_disk else 0
     return PlannedThreads(
-        chosen.threads, most.threads, rate, rate_of_most, readers, attends=bool(attends)
+        chosen.threads,
+        most.threads,
+        rate,
+        rate_of_most,
+        READERS if candidate.on_disk else 0,
+        attends=bool(attends),
+        link_busy=chosen.beside_link is not None,
     )
 
 
@@ -145,7 +158,7 @@ def _by_others(times: LinearTimes, before: ThreadPoint, point: ThreadPoint) -> L
     """Products of the fewest rows take as long as the sweep's, which reads weights; what more rows
     add is arithmetic, and the threads share it.
     """
-    read = before.linear_bytes_per_s / point.linear_bytes_per_s
+    read = before.alone.linear_bytes_per_s / point.alone.linear_bytes_per_s
     computed = before.threads / point.threads
     seconds = tuple(
         tuple(read * row[0] + computed * max(0.0, each - row[0]) for each in row)

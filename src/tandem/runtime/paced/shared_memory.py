@@ -2,9 +2,10 @@
 nobody is slowed down until all together ask for more than there is, and then all by as much.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from tandem.profiling.measurements import Contention
+from tandem.profiling.measurements import Contention, ThreadPoint, ThreadRates
 
 
 def speed_of_all(pool_bytes_per_s: float, asked_bytes_per_s: float) -> float:
@@ -27,11 +28,37 @@ def emulated_contention(found: Contention, pool_bytes_per_s: float) -> Contentio
         return found
     speed = 1.0
     if found.bound_by == "memory":
-        asked = min(pool_bytes_per_s, found.work_alone_per_s)
-        load = min(pool_bytes_per_s, found.load_alone_bytes_per_s)
-        speed = speed_of_all(pool_bytes_per_s, asked + load)
+        link = found.load_alone_bytes_per_s
+        speed = _speed_beside(found.work_alone_per_s, link, pool_bytes_per_s)
     return replace(
         found,
         work_beside_per_s=speed * found.work_alone_per_s,
         load_beside_bytes_per_s=speed * found.load_alone_bytes_per_s,
     )
+
+
+def emulated_sweep(
+    found: Sequence[ThreadPoint], contention: Sequence[Contention], pool_bytes_per_s: float
+) -> tuple[ThreadPoint, ...]:
+    """Likewise of each number of threads: reading, attention, and products of one row all read."""
+    link = next(each.load_alone_bytes_per_s for each in contention if each.busy == "link")
+
+    def beside(rate: float) -> float:
+        return rate * _speed_beside(rate, link, pool_bytes_per_s)
+
+    return tuple(
+        replace(
+            point,
+            beside_link=ThreadRates(
+                read_bytes_per_s=beside(point.alone.read_bytes_per_s),
+                attention_bytes_per_s=beside(point.alone.attention_bytes_per_s),
+                linear_bytes_per_s=beside(point.alone.linear_bytes_per_s),
+            ),
+        )
+        for point in found
+    )
+
+
+def _speed_beside(work: float, link: float, pool: float) -> float:
+    """Of work that reads so many bytes per second alone, and the link, both at once."""
+    return speed_of_all(pool, min(pool, work) + min(pool, link))
