@@ -25,11 +25,12 @@ def arguments(folder: Path, output: str, *more: str) -> tuple[str, ...]:
     return ("batch", "demo", *files, *EMULATED, *more)
 
 
-def write_input(path: Path) -> None:
+def write_input(path: Path, longest: int = 12) -> None:
+    """Lines of 6 to 12 tokens, the last four of `longest`."""
     bodies = (
         {
             "prompt": "The standard library of Python has " + "many modules and " * (n % 5),
-            "max_tokens": 6 + n % 7,
+            "max_tokens": longest if n >= NUM_LINES - 4 else 6 + n % 7,
             "temperature": 0.9 if n % 3 == 0 else 0,
             "ignore_eos": True,
         }
@@ -44,7 +45,7 @@ def texts(path: Path) -> dict[str, str]:
 
 
 def test_a_job_planned_for_gives_the_same_tokens_also_after_a_kill(tmp_path: Path) -> None:
-    write_input(tmp_path / "in.jsonl")
+    write_input(tmp_path / "in.jsonl", 50)  # so that it is still there when it is to be killed
     plain = run_here(*arguments(tmp_path, "plain.jsonl", "--no-isolate-engine"))
     assert plain.returncode == 0, plain.stderr
     assert "--plan auto" not in plain.stderr  # all fits
