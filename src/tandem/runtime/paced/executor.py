@@ -1,8 +1,8 @@
 """The emulated accelerator in paced mode: hardware in the loop.
 
 Accelerator and link take the time that a hardware description says, the host's attention takes the
-time that it takes here. Nothing is computed on the accelerator's side; see `paced_ledger` for how
-time passes, `paced_report` for when a run's figures may be believed.
+time that it takes here. Nothing is computed on the accelerator's side; see `ledger.py` for how
+time passes, `report.py` for when a run's figures may be believed.
 """
 
 import heapq
@@ -232,21 +232,24 @@ class PacedExecutor:
             read_bytes = self._costs.read_bytes(task)
             if op.kind is OpKind.ATTEND:
                 gauges.attended(int(read_bytes))
-            if read_bytes:
-                self._asked[op.kind, op.part] = read_bytes / alone_s
+            asked = read_bytes / alone_s if read_bytes and alone_s else None
+            if asked is not None:
+                self._asked[op.kind, op.part] = asked
             self._take_begun()
             if self._ledger.executes(task):
                 self._ledger.known(alone_s)
             else:
-                asked = read_bytes / alone_s if read_bytes else None
                 self._ledger.begin(task, start_s, asked, alone_s)
             self._advance(self._clock.now())
             self._wake_poller()
 
-    def failed(self, task: HostTask, error: BaseException) -> None:
-        """The operation raised: the engine hears of it at its next poll."""
-        step = task.entry.program.program.step_id
+    def failed(self, task: HostTask | None, error: BaseException) -> None:
+        """The operation raised, or what follows from the time did: the engine hears of it at its
+        next poll, of the last sweep if it is nobody's.
+        """
         with self._lock:
+            last = self._forward if task is None else task.entry.program
+            step = 0 if last is None else last.program.step_id
             self._post(0.0, Failed(step, f"{type(error).__name__}: {error}"))
             self._wake_poller()
 
@@ -286,10 +289,12 @@ class PacedExecutor:
         if self._advancing:  # a virtual pool has been woken, and says what its task takes
             return
         self._advancing = True
-        self._take_begun()
-        while self._ledger.advance(now_s):
-            self._pool.wake()
-        self._advancing = False
+        try:
+            self._take_begun()
+            while self._ledger.advance(now_s):
+                self._pool.wake()
+        finally:
+            self._advancing = False
         spans = self._ledger.take_spans()
         for span in spans:
             self._gauges.resolved(span)
