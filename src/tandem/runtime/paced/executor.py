@@ -111,6 +111,7 @@ class PacedExecutor:
         self._numbers = itertools.count()
         self._forward: PacedProgram | None = None
         self._sleeps_until: float | None = 0.0
+        self._looks_s: float | None = 0.0  # as `_sleeps_until`, of the pool's thread
         self._advancing = False
         self._begun: tuple[HostTask, float] | None = None
         self._asked: dict[tuple[OpKind, Part], float] = {}
@@ -205,14 +206,19 @@ class PacedExecutor:
     def look(self) -> float | None:
         """Let be known what has ended by now; returns when there may be more, None: not by time."""
         with self._lock:
+            self._looks_s = 0.0
             self._advance(self._clock.now())
             self._wake_poller()
-            return self._ledger.next_s
+            self._looks_s = self._ledger.next_s
+            return self._looks_s
 
     def take_task(self, *, ahead: bool = False) -> HostTask | None:
         """The next host operation; see `PacedLedger.take_task`."""
         with self._lock:
-            return self._ledger.take_task(ahead=ahead)
+            task = self._ledger.take_task(ahead=ahead)
+            if task is not None:
+                self._looks_s = 0.0  # it is awake, and looks again when it has done this
+            return task
 
     def begun(self, task: HostTask, start_s: float) -> None:
         """Real work begins; without the lock, since it must not wait for it."""
@@ -301,7 +307,9 @@ class PacedExecutor:
             self._stamp(span)
         for span in spans:
             self._report_end(span)
-        if self._ledger.has_task():
+        next_s = self._ledger.next_s
+        if self._ledger.has_task() or _is_before(next_s, self._looks_s):
+            self._looks_s = 0.0
             self._pool.wake()
 
     def _stamp(self, span: Span) -> None:
@@ -343,7 +351,7 @@ class PacedExecutor:
 
     def _wake_poller(self) -> None:
         next_s = self._next_s()
-        if next_s is not None and (self._sleeps_until is None or next_s < self._sleeps_until):
+        if _is_before(next_s, self._sleeps_until):
             self._sleeps_until = next_s
             self._clock.ring()
 
@@ -367,6 +375,11 @@ class PacedExecutor:
                     lateness.waking.append(now_s - max(time_s, asked_s))
                 due.append(event)
             return due
+
+
+def _is_before(one_s: float | None, other_s: float | None) -> bool:
+    """None is never."""
+    return one_s is not None and (other_s is None or one_s < other_s)
 
 
 def _has_main(*programs: StepProgram) -> bool:
