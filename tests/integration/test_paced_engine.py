@@ -322,15 +322,17 @@ def run_to_the_end(engine: PacedEngine) -> None:
         engine.core.step()
 
 
-def test_a_host_operation_that_raises_ends_the_engine() -> None:
+@pytest.mark.parametrize("raises", ["run_task", "look"])
+def test_what_raises_on_the_worker_s_thread_ends_the_engine(raises: str) -> None:
+    """A host operation, or what the worker finds when it looks for one: nobody waits for it."""
     engine = build_paced_core(
         config("ride-along", "host"), TINY, SMALL, PacedOptions(cache_bytes=1 << 16)
     )
 
-    def fail(task: HostTask) -> None:
+    def fail(*_: HostTask) -> None:
         raise ValueError("broken page")
 
-    engine.executor.run_task = fail
+    setattr(engine.executor, raises, fail)
     try:
         params = SamplingParams(max_tokens=4)
         engine.core.add_request(EngineRequest("r", (1, 2, 3), params))

@@ -139,7 +139,8 @@ ENGINE_FLAGS = (
     _flag(
         "preemption_mode",
         str | None,
-        "What becomes of preempted KV: auto, mix, recompute or swap; recompute if nobody says.",
+        "What becomes of preempted KV: auto, mix, recompute or swap; if not given, swap beside "
+        "some plans, else recompute.",
         "NAME",
     ),
     _flag("enable_prefix_caching", bool, "Reuse the KV of equal beginnings of prompts."),

@@ -62,12 +62,17 @@ class RefuseOtherPages:
             return
         error = ApiError(
             403,
-            f"web pages of '{origin.decode('latin-1')}' may not ask this server; start it with "
-            "--allowed-origins and that origin, or leave the header Origin out",
+            f"web pages of '{origin.decode('latin-1')}' may not ask this server; {_way_in(origin)}",
             kind="permission_error",
             code="origin_not_allowed",
         )
         await error_response(error)(scope, receive, send)
+
+
+def _way_in(origin: bytes) -> str:
+    if origin == b"null":  # files, and frames that any page can make
+        return "open the page from an http:// address, and start the server with --allowed-origins"
+    return "start it with --allowed-origins and that origin, or leave the header Origin out"
 
 
 class LimitBody:

@@ -10,7 +10,8 @@ from tandem.spec.units import MIB, parse_limit
 
 _LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 _MAX_PORT = 65535
-_ORIGIN = re.compile(r"https?://[^/\s]+|\*")
+# Applications and browsers' extensions have schemes of their own.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+|\*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ def test_collect_env(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> Non
         (["--log-level", "loud"], "unknown log_level 'loud'"),
         (["--allowed-origins", "localhost:3000"], "'localhost:3000' is no origin"),
         (["--allowed-origins", "http://localhost/"], "without a path"),
+        (["--allowed-origins", "null"], "'null' is no origin"),
         (["--api-key", ""], "an API key is empty"),
         (["--host", "256.1.1.1", "--port", "0"], "cannot listen on 256.1.1.1:0"),
     ],

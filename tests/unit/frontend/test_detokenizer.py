@@ -1,5 +1,6 @@
 """Pieces of text add up to the decoded sequence and never break a character."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.frontend.conftest import sentencepiece_backend
@@ -75,6 +76,24 @@ def test_a_text_goes_on_from_its_context(words: list[str], data: st.DataObject) 
     text = "".join(pieces(IncrementalDetokenizer(backend, token_ids[:cut]), token_ids[cut:]))
     if not before.endswith("\ufffd"):  # else half a character, which is no text to go on from
         assert (before + text).rstrip("\ufffd") == backend.decode(token_ids).rstrip("\ufffd")
+
+
+@pytest.mark.parametrize("character", ["x", "é", "你", "🦜"])
+@pytest.mark.parametrize("num_looked_at", range(4, 9))
+def test_a_text_goes_on_from_characters_that_begin_before_its_context(
+    character: str, num_looked_at: int
+) -> None:
+    context = list((character * 9).encode())[-num_looked_at:]
+    found = pieces(IncrementalDetokenizer(sentencepiece_backend(), context), [256])
+    assert "".join(found) == " hello"
+
+
+def test_bytes_that_are_no_text_take_no_more_of_a_prompt_than_its_last_character() -> None:
+    """The run that they are in reads as one U+FFFD for each byte, the prompt's included."""
+    context = list(("🦜" * 2).encode())
+    found = "".join(pieces(IncrementalDetokenizer(sentencepiece_backend(), context), [0x80, 256]))
+    assert found.count("\ufffd") <= 4
+    assert found.endswith(" hello")
 
 
 def test_half_a_character_of_a_prompt_is_not_shown_again() -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.fakes.core import BROKEN_TOKEN, CRASH_TOKEN, FOREVER_TOKEN, VOCAB_SIZE, FakeCore
 from tests.unit.server.conftest import RunningServer, Start
 
+from tandem.server.settings import ServerSettings
+
 PROMPT = {"prompt": "Hi"}
 
 
@@ -300,6 +302,34 @@ def test_pages_that_may_not_ask_are_refused_without_a_preflight(
     assert ask(server, ours).status_code == 200
     assert ask(server, theirs).status_code == 403
     assert ask(start(allowed_origins=("*",)), theirs).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["app://obsidian.md", "chrome-extension://abc"])
+def test_applications_that_are_pages_inside_can_be_named(start: Start, origin: str) -> None:
+    settings = ServerSettings.checked(
+        host="127.0.0.1",
+        port=0,
+        api_keys=(),
+        served_model_names=(),
+        chat_template=None,
+        shutdown_timeout_s=0,
+        max_body_size="1MiB",
+        isolate_engine=False,
+        log_level="warning",
+        vllm_metrics=False,
+        allowed_origins=[origin],
+    )
+    with start(allowed_origins=settings.allowed_origins).http(Origin=origin) as http:
+        answer = http.get("/v1/models")
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == origin
+
+
+def test_pages_without_an_origin_are_told_another_way(server: RunningServer) -> None:
+    with server.http(Origin="null") as http:
+        error = checked_error(http.get("/v1/models"), 403)
+    assert "and that origin" not in error["message"]
+    assert "http://" in error["message"]
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,13 @@ class IncrementalDetokenizer:
 
     Args:
         context: tokens that the sequence goes on from. The decoders of SentencePiece's models drop
-            a space where a text begins, which is not where a prompt is continued.
+            a space where a text begins, which is not where a prompt is continued. Of them, as few
+            of the last as have a text are looked at.
     """
 
     def __init__(self, backend: Backend, context: Sequence[int] = ()) -> None:
         self._backend = backend
-        text = backend.decode(list(context), skip_special_tokens=True)
-        if text.endswith(_REPLACEMENT):
-            # Half a character, which the prompt shows as it is and the output must not complete.
-            context, text = (), ""
-        self._token_ids = list(context)
+        self._token_ids, text = _last_characters(backend, context)
         self._released = len(text)
         self._stream: DecodeStream | None = DecodeStream(self._token_ids, skip_special_tokens=True)
 
@@ -53,3 +50,18 @@ class IncrementalDetokenizer:
     def _unreleased(self) -> str:
         text = self._backend.decode(self._token_ids, skip_special_tokens=True)
         return text[self._released :].rstrip(_REPLACEMENT)
+
+
+def _last_characters(backend: Backend, token_ids: Sequence[int]) -> tuple[list[int], str]:
+    """The last tokens that have a text of whole characters, and that text.
+
+    No more than these: where a run of single bytes is no UTF-8, each of its bytes reads as U+FFFD,
+    those of whole characters in it, too. None if they end in half a character, which the prompt
+    shows as it is and the output must not complete.
+    """
+    for start in range(len(token_ids) - 1, -1, -1):
+        last = list(token_ids[start:])
+        text = backend.decode(last, skip_special_tokens=True)
+        if text and not text.endswith(_REPLACEMENT):
+            return last, text
+    return [], ""

@@ -14,7 +14,7 @@ MAX_SAMPLES = 128
 
 PromptInput = str | Sequence[int]
 
-# Enough for a whole character, of up to four tokens, wherever the last one begins.
+# Enough for a whole character, of up to four tokens, and special tokens behind it.
 _TEXT_CONTEXT = 8
 
 

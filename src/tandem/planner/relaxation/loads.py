@@ -10,9 +10,9 @@ loaded. A sweep's loads are then none of at most `s = STREAM_SLOTS` layers, and 
 accelerator computes, for `S` seconds of a sweep's `T`, nothing is attended on the CPU, which so has
 `T - S` for what it reads, `B` bytes at the memory's rate `m`. Loads come at a rate of `r` at most.
 For `r S` of their bytes `W` the CPU waits anyway; the rest is copied while it reads. Beside copies
-at a rate of `c` it reads `m - c` at most, or, where they keep their times as on the emulator, `m m
-/ (m + c)`; for `c` up to `r` both are at most `m - c m / (m + r)`. So `B <= m (T - S) - (W - r S) m
-/ (m + r)`, or `T >= m / (m + r) S + B / m + W / (m + r)`.
+at a rate of `c` it reads `m - c` at most, or, if they keep their times (as the emulator's did until
+ADR 0113), `m m / (m + c)`; for `c` up to `r` both are at most `m - c m / (m + r)`. So `B <= m (T -
+S) - (W - r S) m / (m + r)`, or `T >= m / (m + r) S + B / m + W / (m + r)`.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The emulated accelerator in paced mode: hardware in the loop.
 
 Accelerator and link take the time that a hardware description says, the host's attention takes the
-time that it takes here. Nothing is computed on the accelerator's side; see `paced_ledger` for how
-time passes, `paced_report` for when a run's figures may be believed.
+time that it takes here. Nothing is computed on the accelerator's side; see `ledger.py` for how
+time passes, `report.py` for when a run's figures may be believed.
 """
 
 import heapq
@@ -111,6 +111,7 @@ class PacedExecutor:
         self._numbers = itertools.count()
         self._forward: PacedProgram | None = None
         self._sleeps_until: float | None = 0.0
+        self._looks_s: float | None = 0.0  # as `_sleeps_until`, of the pool's thread
         self._advancing = False
         self._begun: tuple[HostTask, float] | None = None
         self._asked: dict[tuple[OpKind, Part], float] = {}
@@ -205,14 +206,19 @@ class PacedExecutor:
     def look(self) -> float | None:
         """Let be known what has ended by now; returns when there may be more, None: not by time."""
         with self._lock:
+            self._looks_s = 0.0
             self._advance(self._clock.now())
             self._wake_poller()
-            return self._ledger.next_s
+            self._looks_s = self._ledger.next_s
+            return self._looks_s
 
     def take_task(self, *, ahead: bool = False) -> HostTask | None:
         """The next host operation; see `PacedLedger.take_task`."""
         with self._lock:
-            return self._ledger.take_task(ahead=ahead)
+            task = self._ledger.take_task(ahead=ahead)
+            if task is not None:
+                self._looks_s = 0.0  # it is awake, and looks again when it has done this
+            return task
 
     def begun(self, task: HostTask, start_s: float) -> None:
         """Real work begins; without the lock, since it must not wait for it."""
@@ -232,21 +238,24 @@ class PacedExecutor:
             read_bytes = self._costs.read_bytes(task)
             if op.kind is OpKind.ATTEND:
                 gauges.attended(int(read_bytes))
-            if read_bytes:
-                self._asked[op.kind, op.part] = read_bytes / alone_s
+            asked = read_bytes / alone_s if read_bytes and alone_s else None
+            if asked is not None:
+                self._asked[op.kind, op.part] = asked
             self._take_begun()
             if self._ledger.executes(task):
                 self._ledger.known(alone_s)
             else:
-                asked = read_bytes / alone_s if read_bytes else None
                 self._ledger.begin(task, start_s, asked, alone_s)
             self._advance(self._clock.now())
             self._wake_poller()
 
-    def failed(self, task: HostTask, error: BaseException) -> None:
-        """The operation raised: the engine hears of it at its next poll."""
-        step = task.entry.program.program.step_id
+    def failed(self, task: HostTask | None, error: BaseException) -> None:
+        """The operation raised, or what follows from the time did: the engine hears of it at its
+        next poll, of the last sweep if it is nobody's.
+        """
         with self._lock:
+            last = self._forward if task is None else task.entry.program
+            step = 0 if last is None else last.program.step_id
             self._post(0.0, Failed(step, f"{type(error).__name__}: {error}"))
             self._wake_poller()
 
@@ -286,17 +295,21 @@ class PacedExecutor:
         if self._advancing:  # a virtual pool has been woken, and says what its task takes
             return
         self._advancing = True
-        self._take_begun()
-        while self._ledger.advance(now_s):
-            self._pool.wake()
-        self._advancing = False
+        try:
+            self._take_begun()
+            while self._ledger.advance(now_s):
+                self._pool.wake()
+        finally:
+            self._advancing = False
         spans = self._ledger.take_spans()
         for span in spans:
             self._gauges.resolved(span)
             self._stamp(span)
         for span in spans:
             self._report_end(span)
-        if self._ledger.has_task():
+        next_s = self._ledger.next_s
+        if self._ledger.has_task() or _is_before(next_s, self._looks_s):
+            self._looks_s = 0.0
             self._pool.wake()
 
     def _stamp(self, span: Span) -> None:
@@ -338,7 +351,7 @@ class PacedExecutor:
 
     def _wake_poller(self) -> None:
         next_s = self._next_s()
-        if next_s is not None and (self._sleeps_until is None or next_s < self._sleeps_until):
+        if _is_before(next_s, self._sleeps_until):
             self._sleeps_until = next_s
             self._clock.ring()
 
@@ -362,6 +375,11 @@ class PacedExecutor:
                     lateness.waking.append(now_s - max(time_s, asked_s))
                 due.append(event)
             return due
+
+
+def _is_before(one_s: float | None, other_s: float | None) -> bool:
+    """None is never."""
+    return one_s is not None and (other_s is None or one_s < other_s)
 
 
 def _has_main(*programs: StepProgram) -> bool:

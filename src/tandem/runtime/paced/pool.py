@@ -38,8 +38,8 @@ class TaskSource(Protocol):
         """A task would be over at `end_s` if it alone used the memory."""
         ...
 
-    def failed(self, task: HostTask, error: BaseException) -> None:
-        """The work raised; nothing more will be taken."""
+    def failed(self, task: HostTask | None, error: BaseException) -> None:
+        """The work raised, or looking for some did; nothing more will be taken."""
         ...
 
 
@@ -96,17 +96,18 @@ class WorkerPool:
         if self._cores is not None:
             os.sched_setaffinity(0, self._cores)
         torch.set_num_threads(len(self._cores or (0,)))
-        while not self._closing.is_set():
-            next_s = source.look()
-            task = source.take_task(ahead=True)
-            if task is None:
-                self._alarm.wait(next_s)
-                continue
-            try:
-                self._run(source, task)
-            except Exception as error:  # noqa: BLE001 - reported as Failed
-                source.failed(task, error)
-                return
+        task = None
+        try:
+            while not self._closing.is_set():
+                task = None
+                next_s = source.look()
+                task = source.take_task(ahead=True)
+                if task is None:
+                    self._alarm.wait(next_s)
+                else:
+                    self._run(source, task)
+        except Exception as error:  # noqa: BLE001 - reported as Failed
+            source.failed(task, error)
 
     def _run(self, source: TaskSource, task: HostTask) -> None:
         while not self._closing.is_set() and time.perf_counter() < task.not_before_s:

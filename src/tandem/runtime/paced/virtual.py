@@ -1,4 +1,4 @@
-"""Virtual time for the paced emulator: a clock that jumps, and a pool that stamps ahead of it.
+"""Virtual time for the paced emulator: a clock that jumps, and a pool that is ahead of it.
 
 Nothing here takes real time: neither the scheduler nor the host's operations are measured, and
 whoever prints figures made so must say it.
