@@ -29,7 +29,7 @@ from benchmarks.gpu.scale import Scale
 from benchmarks.gpu.stored import stored_profile
 
 from tandem.bench.host_case import HostCase
-from tandem.bench.offline.plans import PlannedJob, plan_jobs
+from tandem.bench.offline.plans import PlannedJob, ceiling_at, plan_jobs
 from tandem.bench.online.cell import DTYPE, Load
 from tandem.bench.online.closed_loop import ClosedLoop
 from tandem.bench.online.plans import Planned, ask, plan_policies
@@ -164,10 +164,10 @@ def measure_offline(cell: PlannedCell, scale: Scale, limit: Deadline, found: Fin
     with ModelFolder(cell.shape, DTYPE) as model:
         workload = Load(cell.prompt_tokens, cell.new_tokens).workload(cell.requests)
         question = _question(cell, scale, model.spec, workload)
-        planned = plan_jobs(question, cell.policies)
-        jobs = [job for job in planned.jobs if job.plan is not None]
-        _note_refused(cell, [job.policy for job in planned.jobs if job.plan is None], found)
-        most = None if planned.ceiling is None else planned.ceiling.tokens_per_s
+        planned, ceiling = plan_jobs(question, cell.policies), ceiling_at(question)
+        jobs = [job for job in planned if job.plan is not None]
+        _note_refused(cell, [job.policy for job in planned if job.plan is None], found)
+        most = None if ceiling is None else ceiling.tokens_per_s
 
         def execute(job: PlannedJob, share: Deadline) -> None:
             assert job.plan is not None

@@ -51,7 +51,7 @@ def asked(cell: OfflineCell) -> Question:
 
 
 def planned(question: Question) -> OfflinePlan:
-    plan = plan_jobs(question, ["auto"]).jobs[0].plan
+    plan = plan_jobs(question, ["auto"])[0].plan
     assert plan is not None
     assert plan.terms is not None
     return plan

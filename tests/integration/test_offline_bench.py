@@ -69,7 +69,7 @@ def test_every_policy_executes_the_whole_job_within_the_bound(outcome: OfflineOu
         assert job.option is not None
         assert executed.tokens == wanted
         assert executed.wall_s == pytest.approx(executed.prompts_s + executed.passes_s)
-        assert executed.tokens_per_s <= ceiling.tokens_per_s * 1.02  # jitter of the truth
+        assert executed.tokens_per_s <= ceiling.tokens_per_s
         assert job.option.tokens_per_s <= ceiling.tokens_per_s * (1 + 1e-6)
         assert executed.report.brought_bytes > 0
 
@@ -268,7 +268,7 @@ def test_what_is_left_to_the_cpu_is_executed_as_fast_as_predicted() -> None:
     assert not chosen.plan.host_rows  # so that it is no attention, and is not called so
     assert f"CPU {auto.report.cpu_busy:.0%};" in "\n".join(describe(found))
     assert found.planned.ceiling is not None
-    assert auto.tokens_per_s <= found.planned.ceiling.tokens_per_s * 1.02
+    assert auto.tokens_per_s <= found.planned.ceiling.tokens_per_s
 
 
 def test_without_layers_and_mlps_on_the_cpu_passes_wait_for_weights() -> None:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 from tandem.bench.offline.breakdown import Breakdown
 from tandem.bench.offline.cell import OfflineCell
 from tandem.bench.offline.job import Executed, execute
-from tandem.bench.offline.plans import ask
+from tandem.bench.offline.plans import ask, ceiling_of
 from tandem.bench.records import BenchRow
 from tandem.kernels import native
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_plan
-from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.policies import OfflinePolicy, find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
 from tandem.planner.plan_file import offline_plan_file
@@ -157,9 +156,7 @@ def run_ablations(
 def _run_cell(
     cell: OfflineCell, report: Callable[[str], None], *, on_host: bool
 ) -> AblationOutcome:
-    question = ask(cell)
-    search = OfflineSearch(question)
-    ceiling = BlockCeilings(question, search.times).ceiling()
+    search, ceiling = OfflineSearch(ask(cell)), ceiling_of(cell)
     runs: list[AblationRun] = []
     for ablation in (*LEVERS, *KVPR):
         run = _run(cell, search, ablation)

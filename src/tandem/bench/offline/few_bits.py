@@ -11,11 +11,10 @@ from functools import partial
 
 from tandem.bench.offline.cell import OfflineCell
 from tandem.bench.offline.job import Executed, execute
-from tandem.bench.offline.plans import ask
+from tandem.bench.offline.plans import ask, ceiling_of
 from tandem.bench.records import BenchRow
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_plan
-from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import OfflinePolicy, find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
@@ -92,7 +91,7 @@ class _Runner:
         """Those that choose bits, and `flexgen`, which has one choice for all weights."""
         for allowed, precision in _allowed(self._question):
             search = OfflineSearch(replace(self._question, precision=precision))
-            most_per_s = _most_per_s(search)
+            most_per_s = _most_per_s(self._cell, precision)
             for name in _POLICIES:
                 policy = find_offline_policy(name)
                 option = search.best(policy)
@@ -104,7 +103,7 @@ class _Runner:
         """Figure 8: keys and values in 16 and in 4 bits, with and without recomputation."""
         precision = replace(self._question.precision, kv=CodeType.INT4)
         search = OfflineSearch(replace(self._question, precision=precision))
-        most_per_s = _most_per_s(search)
+        most_per_s = _most_per_s(self._cell, precision)
         for kv in dict.fromkeys(each.host for each in search.times.precisions.kv_choices):
             for policy in (_KVPR, replace(_KVPR, name="kvpr without", recomputes=False)):
                 option = _best_with(search, policy, kv)
@@ -141,8 +140,8 @@ def _allowed(question: Question) -> Iterator[tuple[str, Precision]]:
     yield "weights and KV in 4 bits", replace(plain, quantized=maps, kv=CodeType.INT4)
 
 
-def _most_per_s(search: OfflineSearch) -> float | None:
-    ceiling = BlockCeilings(search.question, search.times).ceiling()
+def _most_per_s(cell: OfflineCell, precision: Precision) -> float | None:
+    ceiling = ceiling_of(cell, precision)
     return None if ceiling is None else ceiling.tokens_per_s
 
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tandem.bench.offline.cell import OfflineCell
-from tandem.bench.offline.plans import AUTO, ask
+from tandem.bench.offline.plans import AUTO, ask, ceiling_of
 from tandem.bench.offline.renewed_job import RenewedJob, execute_renewed
 from tandem.bench.records import BenchRow
 from tandem.memory.margin import margin_bytes
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.answer import offline_plan
-from tandem.planner.offline.ceiling import BlockCeilings
 from tandem.planner.offline.option import BlockOption
 from tandem.planner.offline.policies import find_offline_policy
 from tandem.planner.offline.search import OfflineSearch
@@ -86,7 +85,7 @@ def as_described(cell: OfflineCell) -> Question:
 
 def _run_cell(cell: OfflineCell, report: Callable[[str], None]) -> HeldOutOutcome:
     informed, described = OfflineSearch(ask(cell)), OfflineSearch(as_described(cell))
-    ceiling = BlockCeilings(informed.question, informed.times).ceiling()
+    ceiling = ceiling_of(cell)
     runs: list[HeldOutRun] = []
     for name, search, adapts in (
         (INFORMED, informed, True),

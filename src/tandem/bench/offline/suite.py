@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tandem.bench.offline.cell import OfflineCell
 from tandem.bench.offline.job import Executed, execute
-from tandem.bench.offline.plans import AUTO, Planned, ask, plan_jobs
+from tandem.bench.offline.plans import AUTO, Planned, ask, ceiling_of, plan_jobs
 from tandem.bench.offline.split import SplitRun, run_splits
 from tandem.plan.offline import OfflinePlan
 from tandem.planner.offline.policies import OFFLINE_POLICIES
@@ -61,7 +61,8 @@ def _run_cell(
 ) -> OfflineOutcome:
     report(str(cell))
     begin = time.perf_counter()
-    planned = plan_jobs(ask(cell), names)
+    question = ask(cell)
+    planned = Planned(question, plan_jobs(question, names), ceiling_of(cell))
     report(f"planned in {time.perf_counter() - begin:.1f} s")
     if planned.jobs[0].plan is None:
         raise ConfigError(f"{cell}: nothing fits; raise --layers", param="layers")
